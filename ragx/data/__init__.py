@@ -1,0 +1,1 @@
+"""Corpora, tasks and batches (section 3)."""

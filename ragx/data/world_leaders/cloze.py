@@ -1,0 +1,226 @@
+"""Single sentences on the facts of a corpus with one name or date masked, for pretraining (salient spans, as REALM).
+
+A cloze pair is the sentence, the masked span and the passages that state the fact, which say it in other words. Facts
+come from the 2016-12 edition and from invented countries, so that a reader learns to copy names it has never seen.
+No question of any split is ever made here.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+from ragx.data.world_leaders import templates as t
+from ragx.data.world_leaders.editions import Stated, country_passages, office_passage, stated_passages
+from ragx.data.world_leaders.facts import EDITIONS, Office, Spell, follows, offices, spells, spells_until, spoken_month
+
+AS_OF = EDITIONS[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """A fact, the ways to say it and the slots that may be masked."""
+
+    fact: str
+    phrasings: tuple[str, ...]
+    slots: dict[str, str]
+    maskable: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Cloze:
+    """A sentence whose `{mask}` hides `answer`, a passage that states it, one that does not, and the fact.
+
+    Attributes:
+        sentence: with `{mask}` where the answer was.
+        positive, negative: (title, text); the negative is about the same country where there is one.
+        fact: for telling false negatives in a batch; unique per invented country.
+        positive_facts: all facts that the positive states.
+    """
+
+    sentence: str
+    answer: str
+    positive: tuple[str, str]
+    negative: tuple[str, str]
+    fact: str
+    positive_facts: frozenset[str]
+
+
+def statements(known: Sequence[Spell]) -> Iterator[Statement]:
+    """Everything that can be said in one sentence about the leaders of one country."""
+    for spell, later in zip(known, [*known[1:], None], strict=True):
+        name = f"{spell.country}:{spell.number}"
+        slots = {"country": t.with_article(spell.country), "leader": spell.leader, "start": spoken_month(spell.start)}
+        yield Statement(f"start:{name}", t.START, slots, ("leader", "start", "country"))
+        yield Statement(f"start:{name}", t.SHORT_START, slots, ("start",))
+        yield Statement(f"country:{name}", t.LED, slots, ("country",))
+        if spell.birth_year:
+            yield Statement(f"birth:{name}", t.BIRTH_SENTENCE, {**slots, "birth": spell.birth_year}, ("birth",))
+        if spell.end:
+            ended = {**slots, "end": spoken_month(spell.end)}
+            yield Statement(f"end:{name}", t.END, ended, ("end", "leader"))
+            yield Statement(f"end:{name}", t.SHORT_END, ended, ("end",))
+        else:
+            yield Statement(f"leads:{spell.country}", t.LEADS_SENTENCE, slots, ("leader", "leader", "country"))
+        if later is not None and follows(spell, later):
+            change = {"country": slots["country"], "earlier": spell.leader, "later": later.leader,
+                      "month": spoken_month(later.start)}  # fmt: skip
+            yield Statement(f"handover:{name}", t.HANDOVER, change, ("earlier", "later", "month"))
+            yield Statement(f"handover:{name}", t.SUCCESSION, change, ("earlier", "later"))
+
+
+def office_statements(office: Office) -> Iterator[Statement]:
+    """Everything that can be said in one sentence about one office."""
+    holder, since = office.holder(AS_OF)
+    slots = {"country": t.with_article(office.country), "office": office.office, "holder": holder,
+             "since": spoken_month(since)}  # fmt: skip
+    name = f"{office.country}:{office.office}"
+    yield Statement(f"office:{name}", t.OFFICE, slots, ("holder",))
+    yield Statement(f"office_since:{name}", t.OFFICE_SENTENCE, slots, ("since", "holder"))
+
+
+class ClozeMaker:
+    """Draws cloze pairs; every draw depends only on the generator of random numbers that is passed in.
+
+    Args:
+        invented: share of the pairs that are about invented countries.
+        offices: share of the pairs that are about offices.
+    """
+
+    def __init__(self, *, invented: float, offices: float = 0.25) -> None:
+        self.invented, self.offices = invented, offices
+        self.real, self.real_passages, self.by_country = _real_statements(), _real_passages(), _passages_by_country()
+        self.names = NameMaker()
+
+    def draw(self, rng: random.Random) -> Cloze:
+        """One cloze pair."""
+        if rng.random() < self.invented:
+            country, said, stated = self._invent(rng)
+            candidates = {s.fact: [p for p in stated if s.fact in p.facts] for s in said}
+        else:
+            of_office = rng.random() < self.offices
+            said = self.real[of_office]
+            candidates, stated = self.real_passages, ()
+        statement = said[rng.randrange(len(said))]
+        positive = _choose(rng, candidates[statement.fact])
+        pool = stated or self.by_country[statement.fact.split(":")[1]]
+        others = [passage for passage in pool if statement.fact not in passage.facts]
+        negative = _choose(rng, others or [p for p in pool if p is not positive] or [positive])
+        masked = _choose(rng, statement.maskable)
+        sentence = _choose(rng, [p for p in statement.phrasings if "{" + masked + "}" in p])
+        sentence = sentence.format(**{**statement.slots, masked: "{mask}"})
+        sentence = sentence[:1].upper() + sentence[1:]
+        return Cloze(sentence, statement.slots[masked], (positive.title, positive.text), (negative.title, negative.text),
+                     statement.fact, positive.facts)  # fmt: skip
+
+    def passage(self, rng: random.Random) -> tuple[str, str]:
+        """(title, text) of a passage for denoising, real or invented in the same shares."""
+        if rng.random() < self.invented:
+            stated: Sequence[Stated] = self._invent(rng)[2]
+        else:
+            stated = self.by_country[_choose(rng, sorted(self.by_country))]
+        chosen = _choose(rng, stated)
+        return chosen.title, chosen.text
+
+    def _invent(self, rng: random.Random) -> tuple[str, list[Statement], list[Stated]]:
+        """An invented country with a few leaders and two offices: what can be said, and the passages."""
+        country, salt = self.names.country(rng), rng.random()
+        if rng.random() < self.offices:
+            titles = rng.sample(_office_titles(), 2)
+            posts = [Office(country, title, ((self.names.leader(rng), _month(rng, 1990, 2016)),)) for title in titles]
+            said = [statement for post in posts for statement in office_statements(post)]
+            return country, said, [office_passage(post, AS_OF, salt) for post in posts]
+        known: list[Spell] = []
+        months = rng.randrange(1945 * 12, 2005 * 12)
+        for number in range(rng.randint(3, 5)):
+            start, months = months, months + rng.randrange(1, 110)
+            is_open = months > 2016 * 12 + 10
+            birth = str(start // 12 - rng.randint(30, 75)) if rng.random() < 0.92 else None
+            known.append(Spell(country, number, self.names.leader(rng), _iso(start), None if is_open else _iso(months),
+                               birth, rng.random() < 0.1, rng.random() < 0.2))  # fmt: skip
+            if is_open:
+                break
+        return country, list(statements(known)), list(country_passages(tuple(known), AS_OF, salt))
+
+
+class NameMaker:
+    """Invents names letter by letter from the three-letter statistics of the real ones."""
+
+    def __init__(self) -> None:
+        people = [spell.leader for rows in spells().values() for spell in rows if spell.start <= AS_OF]
+        people += [office.holder(AS_OF)[0] for office in offices()]
+        self.people = _Letters(word for name in people for word in name.split() if len(word) > 2 and chr(34) not in word)
+        self.places = _Letters(word for name in spells() for word in name.split() if len(word) > 3 and word[0].isupper())
+        self.words = [len(name.split()) for name in people]
+
+    def leader(self, rng: random.Random) -> str:
+        """A name of one to six words, as long as real names are."""
+        return " ".join(self.people.word(rng) for _ in range(_choose(rng, self.words)))
+
+    def country(self, rng: random.Random) -> str:
+        """A name of one or two words."""
+        return " ".join(self.places.word(rng) for _ in range(1 if rng.random() < 0.8 else 2))
+
+
+class _Letters:
+    def __init__(self, words: Iterable[str]) -> None:
+        counts: dict[str, Counter[str]] = defaultdict(Counter)
+        for word in words:
+            padded = f"^^{word}$"
+            for i in range(2, len(padded)):
+                counts[padded[i - 2 : i]][padded[i]] += 1
+        self.following = {pair: (sorted(c), [c[letter] for letter in sorted(c)]) for pair, c in counts.items()}
+
+    def word(self, rng: random.Random) -> str:
+        while True:
+            word = "^^"
+            while word[-1] != "$" and len(word) < 14:
+                letters, weights = self.following[word[-2:]]
+                word += rng.choices(letters, weights)[0]
+            if 5 <= len(word) < 14:
+                return word[2:].rstrip("$")
+
+
+def _choose(rng: random.Random, options: Sequence) -> object:
+    return options[rng.randrange(len(options))]
+
+
+def _iso(months: int) -> str:
+    return f"{months // 12:04d}-{months % 12 + 1:02d}"
+
+
+def _month(rng: random.Random, first: int, last: int) -> str:
+    return _iso(rng.randrange(first * 12, last * 12))
+
+
+@cache
+def _office_titles() -> list[str]:
+    return sorted({office.office for office in offices()})
+
+
+@cache
+def _real_statements() -> tuple[list[Statement], list[Statement]]:
+    known = [spells_until(rows, AS_OF) for rows in spells().values()]
+    about_spells = [statement for rows in known for statement in statements(rows)]
+    return about_spells, [statement for office in offices() for statement in office_statements(office)]
+
+
+@cache
+def _real_passages() -> dict[str, list[Stated]]:
+    by_fact: dict[str, list[Stated]] = defaultdict(list)
+    for stated in stated_passages(AS_OF):
+        for fact in stated.facts:
+            by_fact[fact].append(stated)
+    return dict(by_fact)
+
+
+@cache
+def _passages_by_country() -> dict[str, list[Stated]]:
+    by_country: dict[str, dict[str, Stated]] = defaultdict(dict)
+    for fact, passages in _real_passages().items():
+        for stated in passages:
+            by_country[fact.split(":")[1]][stated.text] = stated
+    return {country: list(passages.values()) for country, passages in by_country.items()}
