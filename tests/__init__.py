@@ -1,0 +1,1 @@
+"""Tests of ragx; the folders mirror the package."""

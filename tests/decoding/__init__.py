@@ -1,0 +1,1 @@
+"""Tests of ragx.decoding against enumeration and fixtures worked out by hand."""

@@ -1,0 +1,1 @@
+"""A world so small that every answer can be written down with its probability."""
