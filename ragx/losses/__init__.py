@@ -1,0 +1,1 @@
+"""Section 2.1: the two likelihoods as pure functions of tensors; torch only."""

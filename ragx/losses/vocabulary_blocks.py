@@ -1,0 +1,107 @@
+"""log softmax(h W^T + b)[y] over blocks of the vocabulary, its logits never held (section 2.3; our own kernel).
+
+    forward    m, s = running maximum and sum of exp(logit - m);    log p = logit[y] - m - log s
+    backward   d log p / d logit  =  onehot(y) - softmax,  from the logits of the block computed a second time
+
+Decision: cut the vocabulary, not the rows. A block of W stays in the cache while all rows read it, its gradient is
+written once, and the logits live in one buffer of N x block numbers that every block reuses. Three products in the
+backward instead of two are cheaper than writing and reading (N, V) logits.
+
+Shapes: N rows, D hidden size, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from ragx.losses.shapes import float32_or_wider
+
+
+def linear_logprobs(hidden: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor, *, block_size: int) -> Tensor:
+    """log softmax(hidden @ weight.T + bias)[label], shape (N,), float32 (float64 stays); checked inputs only.
+
+    Args:
+        hidden: (N, D); blocks of the weight are converted to its dtype.
+        weight: (V, D).
+        bias: (V,), or None.
+        labels: (N,) int64 in [0, V); nan comes out for others.
+        block_size: vocabulary entries at a time.
+    """
+    logprobs: Tensor = _LinearLogprobs.apply(hidden, weight, bias, labels, block_size)
+    return logprobs
+
+
+class _LinearLogprobs(torch.autograd.Function):
+    """Saves hidden, weight, bias, labels and one logsumexp per row; first derivatives only."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor, block_size: int
+    ) -> Tensor:
+        maximum = float32_or_wider(hidden.new_full((hidden.shape[0],), float("-inf")))
+        total, target = torch.zeros_like(maximum), torch.full_like(maximum, float("nan"))
+        with torch.autocast(hidden.device.type, enabled=False):
+            for start, _, logits in _blocks(hidden, weight, bias, block_size):
+                column, inside = _columns(labels, start, logits.shape[1])
+                target = torch.where(inside, logits.gather(1, column).squeeze(1), target)
+                new = torch.maximum(maximum, logits.amax(1))
+                # A block may be -inf throughout (forbidden tokens): -inf - -inf would be nan.
+                shift = new.masked_fill(new == float("-inf"), 0.0)
+                total = total * (maximum - shift).exp() + logits.sub_(shift.unsqueeze(1)).exp_().sum(1)
+                maximum = new
+        logsumexp = maximum + total.log()
+        ctx.block_size = block_size
+        ctx.save_for_backward(hidden, weight, bias, labels, logsumexp)
+        return target - logsumexp
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        hidden, weight, bias, labels, logsumexp = ctx.saved_tensors
+        need_hidden, need_weight, need_bias = ctx.needs_input_grad[:3]
+        grad_hidden = torch.zeros_like(hidden, dtype=logsumexp.dtype) if need_hidden else None
+        grad_weight = torch.empty_like(weight) if need_weight else None
+        grad_bias = torch.empty_like(bias) if need_bias else None
+        with torch.autocast(hidden.device.type, enabled=False):
+            for start, block, logits in _blocks(hidden, weight, bias, ctx.block_size):
+                column, inside = _columns(labels, start, logits.shape[1])
+                grad_logits = logits.sub_(logsumexp.unsqueeze(1)).exp_().mul_(-grad.unsqueeze(1))
+                grad_logits.scatter_add_(1, column, (grad * inside).unsqueeze(1))
+                part = slice(start, start + logits.shape[1])
+                if grad_bias is not None:
+                    grad_bias[part] = grad_logits.sum(0)
+                grad_logits = grad_logits.to(hidden.dtype)
+                if grad_hidden is not None:
+                    grad_hidden += grad_logits @ block
+                if grad_weight is not None:
+                    grad_weight[part] = grad_logits.t() @ hidden
+        return None if grad_hidden is None else grad_hidden.to(hidden.dtype), grad_weight, grad_bias, None, None
+
+
+def _blocks(
+    hidden: Tensor, weight: Tensor, bias: Tensor | None, block_size: int
+) -> Iterator[tuple[int, Tensor, Tensor]]:
+    """Yields start, the weight's block (n, D) in hidden's dtype, and logits (N, n) that the next block overwrites."""
+    n_rows, vocab_size = hidden.shape[0], weight.shape[0]
+    buffer = float32_or_wider(hidden.new_empty(n_rows * min(block_size, vocab_size)))
+    for start in range(0, vocab_size, block_size):
+        block = weight[start : start + block_size].to(hidden.dtype)
+        logits = buffer[: n_rows * block.shape[0]].view(n_rows, block.shape[0])
+        if hidden.dtype == logits.dtype:
+            torch.mm(hidden, block.t(), out=logits)
+        else:
+            logits.copy_(torch.mm(hidden, block.t()))
+        if bias is not None:
+            logits += bias[start : start + block_size]
+        yield start, block, logits
+
+
+def _columns(labels: Tensor, start: int, size: int) -> tuple[Tensor, Tensor]:
+    """Each label's column (N, 1) in the block, clamped into it, and whether it is there (N,)."""
+    column = labels - start
+    return column.clamp(0, size - 1).unsqueeze(1), (column >= 0) & (column < size)
