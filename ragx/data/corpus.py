@@ -1,0 +1,229 @@
+"""Section 3: the passages z of the knowledge base, read from files people have and written as one JSON object a line.
+
+    {"id": "peru", "title": "Peru", "text": "Lima is ..."}         minimal
+    {"source": ..., "version": ..., "chunk": ..., "title": ..., "text": ..., "span": [0, 9], ...}    `Passage.to_json`
+    id<TAB>text<TAB>title                                          a header, any order: DPR's psgs_w100.tsv
+
+One decision: no value is guessed at. Text arrives letter by letter ("NA" and "null" are titles like any other), and
+what does not parse is refused with its line, since a row lost in silence would shift every later passage.
+"""
+
+from __future__ import annotations
+
+import csv
+import difflib
+import gzip
+import json
+import re
+import sys
+import zlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import IO, Any, cast
+
+from ragx import atomic
+from ragx.data.jsonl import Row, read_rows
+from ragx.errors import DataError
+from ragx.records import Passage, PassageKey, text_sha256
+
+DEFAULT_VERSION = "1"
+DEFAULT_CHUNK = "0"
+_DELIMITERS = {".tsv": "\t", ".csv": ","}
+_FIELDS = ("id", "source", "version", "chunk", "title", "text", "span", "sha256", "valid_from", "valid_to", "acl")
+_DATE = re.compile(r"\d{4}(-(0[1-9]|1[0-2])(-(0[1-9]|[12]\d|3[01]))?)?")
+
+
+def read_passages(path: str | Path, *, version: str | None = None) -> Iterator[Passage]:
+    """The passages of a .jsonl, .tsv or .csv file (each also .gz), in its order, one in memory at a time.
+
+    `source` defaults to the id, else to the title; `chunk` to "0"; other fields are ignored unless they look like a
+    misspelt one.
+
+    Args:
+        version: of the rows that name none; "1" by default.
+
+    Raises:
+        DataError: naming file, line and field: a line that cannot be read, a field of the wrong kind, two passages of
+            one identity (both lines are named), or no passage at all.
+        FileNotFoundError: there is no such file.
+    """
+    path = Path(path)
+    lines: dict[PassageKey, int] = {}
+    for row in _rows(path):
+        passage = _passage(row, version or DEFAULT_VERSION)
+        if passage.key in lines:
+            row.fail(
+                "id",
+                f"identity must be unique, got {tuple(passage.key)} again (first on line {lines[passage.key]}). "
+                "Give each passage its own id or chunk",
+            )
+        lines[passage.key] = row.line
+        yield passage
+    if not lines:
+        raise DataError("corpus must hold at least one passage, got none. Add a line with title and text", path=path)
+
+
+def write_passages(path: str | Path, passages: Iterable[Passage]) -> None:
+    """Writes JSON lines with every field (gzip where `path` ends in .gz), whole or not at all.
+
+    Raises:
+        DataError: no passage.
+    """
+    path = Path(path)
+    count = 0
+    with atomic.open_file(path, "wb") as handle:
+        packed = gzip.GzipFile("", "wb", fileobj=handle, mtime=0) if path.suffix == ".gz" else None
+        for passage in passages:
+            line = json.dumps(passage.to_json(), ensure_ascii=False) + "\n"
+            (packed or handle).write(line.encode("utf-8"))
+            count += 1
+        if packed is not None:
+            packed.close()
+        if not count:
+            raise DataError("passages must hold at least one passage, got none.", path=path)
+
+
+def _rows(path: Path) -> Iterator[Row]:
+    name = path.name.removesuffix(".gz")
+    suffix = Path(name).suffix.lower()
+    if suffix in (".jsonl", ".json"):
+        return read_rows(path)
+    if suffix in _DELIMITERS:
+        return _table_rows(path, _DELIMITERS[suffix])
+    raise DataError(f"file must end in .jsonl, .tsv or .csv, also .gz, got {path.name}. Rename it", path=path)
+
+
+def _table_rows(path: Path, delimiter: str) -> Iterator[Row]:
+    """Rows of a delimited file with a header, as spreadsheet programs and DPR write it.
+
+    A field with a delimiter, a quotation mark at its start or a line break stands in quotation marks, those inside
+    doubled. A mark further on inside an unquoted field is a letter.
+    """
+    csv.field_size_limit(sys.maxsize)
+    with _open(path) as handle:
+        reader = csv.reader(_decoded_lines(handle, path), delimiter=delimiter, strict=True)
+        header: list[str] | None = None
+        start = 1
+        while True:
+            try:
+                values = next(reader, None)
+            except csv.Error as error:
+                message = f"row must be well-formed, got: {error}. Double the quotation marks inside a field"
+                raise DataError(message, path=path, line=start) from error
+            if values is None:
+                return
+            if header is None:
+                header = _header(values, path)
+            elif values:
+                if len(values) != len(header):
+                    message = f"row must have {len(header)} fields as the header, got {len(values)}. Quote such fields"
+                    raise DataError(message, path=path, line=start)
+                yield Row(path, start, dict(zip(header, values, strict=True)))
+            start = reader.line_num + 1
+
+
+def _header(values: list[str], path: Path) -> list[str]:
+    if "text" not in values or len(set(values)) != len(values):
+        message = f"header must name the column `text`, each column once, got {values}. Begin with: id, text, title"
+        raise DataError(message, path=path, line=1)
+    return values
+
+
+def _open(path: Path) -> IO[bytes]:
+    return cast("IO[bytes]", gzip.open(path, "rb")) if path.suffix == ".gz" else path.open("rb")
+
+
+def _decoded_lines(handle: IO[bytes], path: Path) -> Iterator[str]:
+    line = 0
+    try:
+        for line, raw in enumerate(handle, start=1):
+            try:
+                text = raw.decode("utf-8")
+            except UnicodeDecodeError as error:
+                message = f"line must be UTF-8, got {error.reason} at byte {error.start}. Convert the file"
+                raise DataError(message, path=path, line=line) from error
+            yield text.removeprefix("\ufeff") if line == 1 else text
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        message = f"file must be whole, got an archive that breaks off ({error}). Copy it again"
+        raise DataError(message, path=path, line=line + 1) from error
+
+
+def _passage(row: Row, version: str) -> Passage:
+    for name in set(row.values) - set(_FIELDS):
+        near = difflib.get_close_matches(name, [field for field in _FIELDS if field not in row.values], n=1, cutoff=0.8)
+        if near:
+            row.fail(name, f"must be a known field, got a name like `{near[0]}`. Rename it")
+    title = _text(row, "title", row.values.get("title") or "")
+    text = _text(row, "text", row.require("text"))
+    return Passage(
+        source=_source(row, title),
+        version=_label(row, "version") or version,
+        chunk=_label(row, "chunk") or DEFAULT_CHUNK,
+        title=title,
+        text=text,
+        span=_span(row),
+        sha256=_sha256(row, text),
+        valid_from=_date(row, "valid_from"),
+        valid_to=_date(row, "valid_to"),
+        acl=_acl(row),
+    )
+
+
+def _text(row: Row, field: str, value: Any) -> str:
+    text = row.string(field, value)
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        row.fail(field, f"must be Unicode text, got half a surrogate pair in {text[:40]!r}. Mend the escape")
+    return text
+
+
+def _label(row: Row, field: str) -> str | None:
+    """A part of the identity; a number counts as its digits, empty as absent."""
+    value = row.values.get(field)
+    if value is None or value == "":
+        return None
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    return _text(row, field, row.text(field, value))
+
+
+def _source(row: Row, title: str) -> str:
+    named = _label(row, "source") or _label(row, "id") or title
+    if not named:
+        row.fail("id", "must be given where source and title are empty, got none. Add an id")
+    return named
+
+
+def _span(row: Row) -> tuple[int, int] | None:
+    value = row.values.get("span")
+    if value is None or value == "":
+        return None
+    numbers = isinstance(value, list) and all(isinstance(v, int) and not isinstance(v, bool) for v in value)
+    if not numbers or len(value) != 2 or not 0 <= value[0] <= value[1]:
+        row.fail("span", f"must be [start, end] with 0 <= start <= end, got {value!r}. Count code points of the source")
+    return value[0], value[1]
+
+
+def _sha256(row: Row, text: str) -> str:
+    noted = row.values.get("sha256") or ""
+    actual = text_sha256(text)
+    if noted and noted != actual:
+        row.fail("sha256", f"must be the hash of text, {actual}, got {noted!r}. Leave it out to have it made")
+    return actual
+
+
+def _date(row: Row, field: str) -> str | None:
+    value = row.values.get(field)
+    if value is None or value == "":
+        return None
+    if not isinstance(value, str) or not _DATE.fullmatch(value):
+        row.fail(field, f"must be a date as 2016-12-31, 2016-12 or 2016, got {value!r}. Write it so")
+    return value
+
+
+def _acl(row: Row) -> tuple[str, ...]:
+    value = row.values.get("acl")
+    if value is None or value == "":
+        return ()
+    return tuple(row.text(f"acl[{i}]", name) for i, name in enumerate(row.items("acl", value)))

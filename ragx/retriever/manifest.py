@@ -1,0 +1,177 @@
+"""What an index was built from: `manifest.json`, the file that lets a frozen index be trusted.
+
+The paper trains q(x) against vectors that never change (section 2.4), so a score means something only while encoder,
+passages and files are the ones of the build. Loading compares and refuses; nothing is repaired and no time or path
+is stored, so that the same build gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import json
+import logging
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from ragx import atomic
+from ragx.errors import IndexMismatchError
+
+MANIFEST_FILE = "manifest.json"
+FORMAT = 1
+INNER_PRODUCT = "inner_product"
+BM25 = "bm25"
+# Hashing reads everything; beyond this many bytes opening checks sizes alone unless asked for more.
+HASH_LIMIT_BYTES = 512 * 1024 * 1024
+_LIBRARIES = ("faiss-cpu", "torch", "transformers", "datasets", "numpy", "bm25s")
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """Provenance of one index folder.
+
+    Attributes:
+        edition: name of the corpus as it stood, for example `2016-12`.
+        encoder_fingerprint: of the passage encoder; empty for BM25.
+        passages_fingerprint: over content and order of the passages.
+        dimension: D; 0 for BM25.
+        count: number of vectors, and of passages.
+        kind, parameters: which index, built how.
+        metric: `inner_product`, or `bm25`.
+        encoder: pooling and the like, for people to read; `encoder_fingerprint` covers it.
+        files: sha256 and size of every other file, by path inside the folder.
+        versions: of the libraries that built it; noted, not compared.
+        format: of this file.
+    """
+
+    edition: str
+    encoder_fingerprint: str
+    passages_fingerprint: str
+    dimension: int
+    count: int
+    kind: str
+    parameters: Mapping[str, Any]
+    metric: str = INNER_PRODUCT
+    encoder: Mapping[str, Any] = field(default_factory=dict)
+    files: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)
+    format: int = FORMAT
+
+    @property
+    def fingerprint(self) -> str:
+        """Names this index: sha256 over everything but the library versions."""
+        content = {name: value for name, value in asdict(self).items() if name != "versions"}
+        return hashlib.sha256(json.dumps(content, sort_keys=True, ensure_ascii=False).encode("utf-8")).hexdigest()
+
+    def write(self, directory: str | Path) -> None:
+        """Writes `manifest.json`."""
+        with atomic.open_file(Path(directory) / MANIFEST_FILE) as handle:
+            json.dump(asdict(self), handle, indent=2, sort_keys=True, ensure_ascii=False)
+            handle.write("\n")
+
+    @classmethod
+    def read(cls, directory: str | Path) -> Manifest:
+        """The manifest of an index folder.
+
+        Raises:
+            IndexMismatchError: no index there, or not a manifest of this format.
+        """
+        directory = Path(directory)
+        atomic.recover(directory)
+        file = directory / MANIFEST_FILE
+        if not file.is_file():
+            raise IndexMismatchError(
+                f"index must be a folder with {MANIFEST_FILE}, got {directory}. {rebuild(directory)}"
+            )
+        try:
+            row = json.loads(file.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise IndexMismatchError(f"{file} must be JSON, got: {error}. {rebuild(directory)}") from error
+        expected = {entry.name for entry in fields(cls)}
+        if not isinstance(row, dict) or set(row) != expected or row["format"] != FORMAT:
+            found = sorted(row) if isinstance(row, dict) else type(row).__name__
+            raise IndexMismatchError(
+                f"{file} must have format {FORMAT} and the fields {sorted(expected)}, got {found}. {rebuild(directory)}"
+            )
+        return cls(**row)
+
+    def require(self, name: str, asked: object, directory: str | Path) -> None:
+        """Compares one field with what is asked of the index.
+
+        Raises:
+            IndexMismatchError: they differ; the message shows both and the command that rebuilds.
+        """
+        require(name, asked=asked, found=getattr(self, name), directory=directory)
+
+    def verify(self, directory: str | Path, *, hashes: bool | None = None) -> None:
+        """Compares the files with what was noted at the build.
+
+        Args:
+            hashes: compare contents (True), sizes alone (False), or contents up to 512 MiB in all (None).
+
+        Raises:
+            IndexMismatchError: a file is missing, surplus, or differs.
+        """
+        directory = Path(directory)
+        require("files", asked=sorted(self.files), found=_file_names(directory), directory=directory)
+        for name, noted in self.files.items():
+            require(
+                f"{name}: bytes", asked=noted["bytes"], found=(directory / name).stat().st_size, directory=directory
+            )
+        if hashes is None:
+            hashes = sum(noted["bytes"] for noted in self.files.values()) <= HASH_LIMIT_BYTES
+            if not hashes:
+                _logger.info("%s is large: sizes and counts were checked, contents were not hashed", directory)
+        if hashes:
+            for name, noted in self.files.items():
+                require(f"{name}: sha256", asked=noted["sha256"], found=_sha256(directory / name), directory=directory)
+
+
+def require(name: str, *, asked: object, found: object, directory: str | Path) -> None:
+    """Raises IndexMismatchError with both sides and the rebuild command where `asked` is not `found`."""
+    if asked != found:
+        raise IndexMismatchError(
+            f"{name} must agree with the index, got a mismatch.\n"
+            f"  asked: {asked}\n  index: {found}\n  folder: {directory}\n{rebuild(directory)}"
+        )
+
+
+def rebuild(directory: str | Path) -> str:
+    """The sentence that says how to build the index of a folder anew."""
+    return f"Build it: python scripts/build_index.py index.directory={directory}"
+
+
+def describe_files(directory: str | Path) -> dict[str, dict[str, Any]]:
+    """sha256 and size of every file of an index folder but the manifest."""
+    directory = Path(directory)
+    return {
+        name: {"sha256": _sha256(directory / name), "bytes": (directory / name).stat().st_size}
+        for name in _file_names(directory)
+    }
+
+
+def library_versions() -> dict[str, str]:
+    """Versions of the libraries that decide the bytes of an index; those not installed are left out."""
+    versions = {}
+    for name in _LIBRARIES:
+        try:
+            versions[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return versions
+
+
+def _file_names(directory: Path) -> list[str]:
+    names = (file.relative_to(directory).as_posix() for file in directory.rglob("*") if file.is_file())
+    return sorted(name for name in names if name != MANIFEST_FILE)
+
+
+def _sha256(file: Path) -> str:
+    digest = hashlib.sha256()
+    with file.open("rb") as handle:
+        while block := handle.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()

@@ -1,0 +1,324 @@
+"""The frozen index: built whole, row r is passage r, another encoder is refused, a swap is all or nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+import logging
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from ragx.errors import ConfigError, DataError, IndexMismatchError, ShapeError
+from ragx.protocols import Retriever
+from ragx.records import Passage
+from ragx.retriever.dense import DenseRetriever, build_index
+from ragx.retriever.manifest import Manifest, describe_files
+from ragx.retriever.passage_encoder import PassageEncoder
+
+
+@pytest.fixture
+def encoder(checkpoint: Callable[..., Path]) -> PassageEncoder:
+    return PassageEncoder.from_pretrained(checkpoint("context"))
+
+
+@pytest.fixture
+def build(encoder: PassageEncoder, tmp_path: Path) -> Callable[..., Path]:
+    def make(passages: list[Passage], name: str = "index", edition: str = "2016-12", **options: object) -> Path:
+        settings = {"passage_encoder": encoder, "progress": False, **options}
+        build_index(passages, directory=tmp_path / name, edition=edition, **settings)  # type: ignore[arg-type]
+        return tmp_path / name
+
+    return make
+
+
+def later(passages: list[Passage]) -> list[Passage]:
+    """The same passages in another order, another text and another version: the next edition."""
+    return [Passage(p.source, "2018-12", p.chunk, p.title, f"{p.text} since 2018") for p in passages[::-1]]
+
+
+@pytest.mark.parametrize("kind", ["flat", "hnsw"])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_each_passage_finds_itself(
+    build: Callable[..., Path], encoder: PassageEncoder, passages: list[Passage], kind: str, seed: int
+) -> None:
+    """Ids of every form in any order: the vector of a passage brings back that id, title and text."""
+    rng = np.random.default_rng(seed)
+    shuffled = [passages[row] for row in rng.permutation(len(passages))]
+    retriever = DenseRetriever.open(build(shuffled, kind=kind), passage_encoder_fingerprint=encoder.fingerprint())
+    embeds = encoder.encode(shuffled)
+    # The larger norm can win by inner product, so each is asked for by a query that only it is best for.
+    centred = embeds - embeds.mean(0)
+    queries = torch.tensor(np.linalg.pinv(centred).T if len(shuffled) > 1 else embeds)
+    found = retriever.retrieve([p.title for p in shuffled], 3, query_embeds=queries)
+    assert [row[0] for row in found.passages] == shuffled
+    assert found.rows[:, 0].tolist() == list(range(len(shuffled)))
+
+
+def test_what_is_retrieved(build: Callable[..., Path], encoder: PassageEncoder, passages: list[Passage]) -> None:
+    retriever = DenseRetriever.open(build(passages))
+    queries = torch.randn(4, 16, generator=torch.Generator().manual_seed(0), requires_grad=True)
+    found = retriever.retrieve(["a", "b", "c", "d"], 3, query_embeds=queries)
+    assert isinstance(retriever, Retriever)
+    assert found.doc_embeds is not None
+    np.testing.assert_allclose(found.doc_embeds, encoder.encode(passages)[found.rows], atol=1e-6)
+    expected = np.einsum("bd,bkd->bk", queries.detach().numpy(), found.doc_embeds)
+    np.testing.assert_allclose(found.doc_scores, expected, rtol=1e-5)
+    assert (np.diff(found.doc_scores) <= 0).all()
+    assert found.passages == [[passages[row] for row in rows] for rows in found.rows]
+    assert found.index_fingerprint == retriever.fingerprint == retriever.manifest.fingerprint
+    assert len(retriever) == 6 and retriever.edition == "2016-12"
+    found.doc_embeds[:] = 0  # results belong to the caller
+    again = retriever.retrieve(["a", "b", "c", "d"], 3, query_embeds=queries)
+    assert again.doc_embeds is not None and np.abs(again.doc_embeds).sum() > 0
+    assert again.doc_scores.tobytes() == found.doc_scores.tobytes()
+
+
+def test_folder_and_bytes(build: Callable[..., Path], passages: list[Passage]) -> None:
+    for kind in ("flat", "hnsw"):
+        first, second = build(passages, f"{kind}-a", kind=kind), build(passages, f"{kind}-b", kind=kind)
+        assert sorted(p.name for p in first.iterdir()) == ["embeddings.npy", "index.faiss", "manifest.json", "passages"]
+        assert describe_files(first) == describe_files(second)
+        assert (first / "manifest.json").read_bytes() == (second / "manifest.json").read_bytes()
+    embeddings = DenseRetriever.open(first)._loaded.index.embeddings
+    assert isinstance(embeddings, np.memmap) and not embeddings.flags.writeable
+
+
+def test_building_and_searching_leave_the_encoder(
+    build: Callable[..., Path], encoder: PassageEncoder, passages: list[Passage]
+) -> None:
+    before = encoder.fingerprint()
+    folder = build(passages)
+    files = describe_files(folder)
+    DenseRetriever.open(folder).retrieve(["a"], 2, query_embeds=torch.ones(1, 16))
+    assert encoder.fingerprint() == before == Manifest.read(folder).encoder_fingerprint
+    assert describe_files(folder) == files
+
+
+def test_reuse(
+    build: Callable[..., Path],
+    checkpoint: Callable[..., Path],
+    passages: list[Passage],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    folder = build(passages)
+    built = (folder / "manifest.json").stat().st_mtime_ns
+    with caplog.at_level(logging.INFO):
+        build(passages, reuse=True)
+    assert "reusing the index" in caplog.text
+    assert (folder / "manifest.json").stat().st_mtime_ns == built
+    changes: list[dict[str, object]] = [
+        {"edition": "2018-12"},
+        {"kind": "hnsw"},
+        {"kind": "hnsw", "m": 4},
+        {"passage_encoder": PassageEncoder.from_pretrained(checkpoint("context", 1))},
+    ]
+    for change in changes:
+        fingerprint = Manifest.read(folder).fingerprint
+        build(passages, reuse=True, **change)
+        assert Manifest.read(folder).fingerprint != fingerprint
+    build(passages[:4], reuse=True)
+    assert len(DenseRetriever.open(folder)) == 4
+    (folder / "index.faiss").unlink()
+    build(passages[:4], reuse=True)
+    assert "cannot be reused" in caplog.text and len(DenseRetriever.open(folder)) == 4
+
+
+def test_another_encoder_is_refused(
+    build: Callable[..., Path], checkpoint: Callable[..., Path], encoder: PassageEncoder, passages: list[Passage]
+) -> None:
+    folder = build(passages)
+    for other in (
+        PassageEncoder.from_pretrained(checkpoint("context", 1)),  # the same dimension, other weights
+        PassageEncoder.from_pretrained(checkpoint("context"), max_length=12),
+    ):
+        both = f"asked: {other.fingerprint()}\n  index: {encoder.fingerprint()}"
+        with pytest.raises(IndexMismatchError, match=both):
+            DenseRetriever.open(folder, passage_encoder_fingerprint=other.fingerprint())
+
+
+def noted_anew(folder: Path, **changes: object) -> None:
+    """What a careless tool would leave: the files changed and the hashes in the manifest brought up to date."""
+    manifest = Manifest.read(folder)
+    dataclasses.replace(manifest, files=describe_files(folder), **changes).write(folder)  # type: ignore[arg-type]
+
+
+def test_rows_and_passages_that_do_not_match_are_refused(build: Callable[..., Path], passages: list[Passage]) -> None:
+    folder = build(passages)
+    embeddings = np.load(folder / "embeddings.npy")
+    np.save(folder / "embeddings.npy", np.delete(embeddings, 2, axis=0))
+    with pytest.raises(IndexMismatchError, match="embeddings.npy: bytes must agree"):
+        DenseRetriever.open(folder)
+    noted_anew(folder)
+    with pytest.raises(IndexMismatchError, match=r"asked: \(\(6, 16\), 'float32'\)\n  index: \(\(5, 16\), 'float32'\)"):
+        DenseRetriever.open(folder)
+    noted_anew(folder, count=5)
+    with pytest.raises(IndexMismatchError, match="count must agree(.|\n)*asked: 6\n  index: 5"):
+        DenseRetriever.open(folder)
+    other = build(passages[:5], "other")
+    shutil.rmtree(folder / "passages")
+    shutil.copytree(other / "passages", folder / "passages")
+    noted_anew(folder)
+    with pytest.raises(IndexMismatchError, match="passages_fingerprint must agree"):
+        DenseRetriever.open(folder)
+    noted_anew(folder, passages_fingerprint=Manifest.read(other).passages_fingerprint)
+    with pytest.raises(IndexMismatchError, match=r"must be \(5, 16\), got \(6, 16\)"):
+        DenseRetriever.open(folder)
+
+
+def test_a_changed_passage_is_noticed(build: Callable[..., Path], passages: list[Passage]) -> None:
+    folder = build(passages)
+    data = folder / "passages" / "data-00000-of-00001.arrow"
+    data.write_bytes(data.read_bytes().replace(b"Lima", b"Rome"))
+    with pytest.raises(IndexMismatchError, match="arrow: sha256 must agree"):
+        DenseRetriever.open(folder)
+
+
+def test_nothing_is_unpickled(build: Callable[..., Path], passages: list[Passage]) -> None:
+    folder = build(passages)
+    buffer = io.BytesIO()
+    np.save(buffer, np.array([{"a": 1}], dtype=object), allow_pickle=True)
+    (folder / "embeddings.npy").write_bytes(buffer.getvalue())
+    noted_anew(folder)
+    with pytest.raises(IndexMismatchError, match=r"embeddings.npy must be an array of numbers, got: .*Python objects"):
+        DenseRetriever.open(folder)
+
+
+def test_wrong_requests(build: Callable[..., Path], passages: list[Passage]) -> None:
+    retriever = DenseRetriever.open(build(passages))
+    with pytest.raises(ConfigError, match="n_docs must lie between 1 and the 6 passages of the index, got 7"):
+        retriever.retrieve(["a"], 7, query_embeds=torch.ones(1, 16))
+    with pytest.raises(ShapeError, match="one vector for each of 2 queries, got None"):
+        retriever.retrieve(["a", "b"], 1)
+    with pytest.raises(ShapeError, match=r"one vector for each of 2 queries, got \(1, 16\)"):
+        retriever.retrieve(["a", "b"], 1, query_embeds=torch.ones(1, 16))
+    with pytest.raises(ShapeError, match=r"must be \(B, 16\) .* got \(1, 8\)"):
+        retriever.retrieve(["a"], 1, query_embeds=torch.ones(1, 8))
+    with pytest.raises(ShapeError, match="query_embeds must be finite"):
+        retriever.retrieve(["a"], 1, query_embeds=torch.full((1, 16), float("nan")))
+
+
+def test_a_failed_build_leaves_the_old_index(
+    build: Callable[..., Path], tmp_path: Path, passages: list[Passage], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(DataError, match="at least one passage, got none"):
+        build([])
+    assert list(tmp_path.iterdir()) == []
+    files = describe_files(build(passages))
+
+    def full_disk(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("ragx.retriever.index.VectorIndex.write", full_disk)
+    with pytest.raises(OSError, match="No space left"):
+        build(later(passages))
+    assert describe_files(tmp_path / "index") == files
+    assert [entry.name for entry in tmp_path.iterdir()] == ["index"]
+
+
+def test_a_kill_during_the_build_leaves_the_old_index(
+    build: Callable[..., Path], checkpoint: Callable[..., Path], passages: list[Passage]
+) -> None:
+    folder = build(passages)
+    files = describe_files(folder)
+    script = textwrap.dedent(
+        f"""
+        import os, signal
+        from ragx.records import Passage
+        from ragx.retriever import dense
+        from ragx.retriever.passage_encoder import PassageEncoder
+        dense.Manifest.write = lambda *_: os.kill(os.getpid(), signal.SIGKILL)  # all is written but the last file
+        encoder = PassageEncoder.from_pretrained({str(checkpoint("context"))!r})
+        passages = [Passage("a", "1", "0", "", "paris")]
+        dense.build_index(passages, passage_encoder=encoder, directory={str(folder)!r}, edition="x", progress=False)
+        """
+    )
+    code = subprocess.run([sys.executable, "-c", script], capture_output=True, timeout=300).returncode
+    assert code == -signal.SIGKILL
+    assert describe_files(folder) == files and len(DenseRetriever.open(folder)) == 6
+
+
+def test_a_kill_between_the_two_renames_is_mended(build: Callable[..., Path], passages: list[Passage]) -> None:
+    folder = build(passages)
+    os.replace(folder, folder.parent / ".index.replaced")
+    assert len(DenseRetriever.open(folder)) == 6
+
+
+def test_swap(
+    build: Callable[..., Path], checkpoint: Callable[..., Path], passages: list[Passage], tmp_path: Path
+) -> None:
+    old, new = build(passages, "old"), build(later(passages), "new", edition="2018-12", kind="hnsw")
+    retriever = DenseRetriever.open(old)
+    before = retriever.fingerprint
+    retriever.swap(new)
+    assert retriever.edition == "2018-12" and retriever.fingerprint == Manifest.read(new).fingerprint != before
+    found = retriever.retrieve(["a"], 3, query_embeds=torch.ones(1, 16))
+    assert found.index_fingerprint == retriever.fingerprint
+    assert {passage.version for passage in found.passages[0]} == {"2018-12"}
+    other = PassageEncoder.from_pretrained(checkpoint("context", 1))
+    smaller = PassageEncoder.from_pretrained(checkpoint("projected"))
+    broken = shutil.copytree(new, tmp_path / "broken")
+    (broken / "index.faiss").write_bytes(b"")
+    refused = {
+        build(passages, "other", passage_encoder=other): "encoder_fingerprint must agree",
+        build(passages, "smaller", passage_encoder=smaller): "encoder_fingerprint must agree",
+        broken: "index.faiss: bytes must agree",
+        tmp_path / "nowhere": "index must be a folder with manifest.json",
+    }
+    for folder, message in refused.items():
+        with pytest.raises(IndexMismatchError, match=message):
+            retriever.swap(folder)
+        again = retriever.retrieve(["a"], 3, query_embeds=torch.ones(1, 16))
+        assert again.passages == found.passages and again.index_fingerprint == found.index_fingerprint
+
+
+def test_answers_during_swaps_come_from_one_edition(build: Callable[..., Path], passages: list[Passage]) -> None:
+    folders = [build(passages, "old"), build(later(passages)[:4], "new", edition="2018-12")]
+    versions = {Manifest.read(folder).fingerprint: Manifest.read(folder).edition for folder in folders}
+    retriever = DenseRetriever.open(folders[0])
+    embeds = torch.randn(2, 16, generator=torch.Generator().manual_seed(0))
+    wrong: list[object] = []
+    seen: set[str] = set()
+    done = threading.Event()
+
+    def ask() -> None:
+        while not done.wait(0.005):
+            try:
+                found = retriever.retrieve(["a", "b"], 4, query_embeds=embeds)
+            except Exception as error:
+                wrong.append(error)
+                return
+            edition = versions[found.index_fingerprint]
+            seen.add(edition)
+            if {passage.version for row in found.passages for passage in row} != {edition}:
+                wrong.append(found)
+
+    threads = [threading.Thread(target=ask) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for turn in range(50):
+        retriever.swap(folders[(turn + 1) % 2])
+    done.set()
+    for thread in threads:
+        thread.join()
+    assert wrong == [] and seen == {"2016-12", "2018-12"}
+    assert retriever.edition == "2016-12"
+
+
+def test_manifest_is_readable(build: Callable[..., Path], passages: list[Passage]) -> None:
+    row = json.loads((build(passages, kind="hnsw", m=4) / "manifest.json").read_text(encoding="utf-8"))
+    assert row["parameters"] == {"m": 4, "ef_construction": 200, "ef_search": 128}
+    assert (row["count"], row["dimension"], row["metric"], row["kind"]) == (6, 16, "inner_product", "hnsw")
+    assert row["encoder"] == {"architecture": "DPRContextEncoder", "max_length": 64, "pooling": "cls"}
+    assert str(Path.cwd()) not in json.dumps(row)
