@@ -1,0 +1,266 @@
+"""Section 2: retriever and generator as one model, trained end to end through the passages as a latent variable.
+
+    p(y|x)  =  sum over the n_docs best passages z of  p(z|x) p(y|x,z)       `losses.rag_sequence`, or `rag_token`
+
+The phases are methods and run in this order: retrieve, expand, encode, decode, marginalize. The closed-book baseline
+is the same generator without passages. Gradients reach the query encoder through doc_scores alone; the passage
+vectors come from a frozen index.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from ragx.decoding import fast, greedy, thorough, token_beam
+from ragx.decoding.beam import DecodingSettings
+from ragx.errors import ConfigError, ShapeError
+from ragx.generator.answered import Answered, collect, labels_of_best
+from ragx.generator.inputs import IGNORED, GeneratorInputs
+from ragx.generator.seq2seq import Encoded, Seq2SeqGenerator
+from ragx.losses import prior, rag_sequence, rag_token
+from ragx.protocols import Retriever
+from ragx.records import Hypothesis, Retrieved
+from ragx.retriever.query_encoder import QueryEncoder
+
+MODEL_KINDS = ("rag_sequence", "rag_token", "closed_book")
+CLOSED_BOOK = "closed_book"
+
+# Which decoders of section 2.5 search for the answer that a model kind finds most probable.
+DECODERS: dict[str, dict[str, Callable[..., list[list[Hypothesis]]]]] = {
+    "rag_sequence": {"thorough": thorough.decode, "fast": fast.decode},
+    "rag_token": {"token_beam": token_beam.decode, "greedy": greedy.decode},
+    "closed_book": {"greedy": greedy.decode, "token_beam": token_beam.decode},
+}
+
+
+@dataclass(frozen=True)
+class RagOutput:
+    """What `RagModel.forward` computed; natural logarithms, float32.
+
+    Attributes:
+        loss: (), the mean of `nll`.
+        nll: (B,), -log p(y|x).
+        doc_logprobs, doc_scores: (B, K), log p(z|x) and q.d; None for `closed_book`.
+        token_logprobs: (B, K, T), log p(y_i|x,z,y_<i), 0 at padding; K is 1 for `closed_book`.
+        retrieved: the passages; None for `closed_book`.
+        n_tokens: scored target tokens of the batch, EOS included.
+        cut_tokens: passage tokens of the batch that did not fit the generator's input.
+    """
+
+    loss: Tensor
+    nll: Tensor
+    doc_logprobs: Tensor | None
+    token_logprobs: Tensor
+    doc_scores: Tensor | None
+    retrieved: Retrieved | None
+    n_tokens: int
+    cut_tokens: int
+
+
+class RagModel(nn.Module):
+    """RAG-Sequence, RAG-Token, or the same generator alone.
+
+    Args:
+        kind: one of `MODEL_KINDS`.
+        generator: p(y|x,z).
+        query_encoder: q(x); not needed with a retriever that scores by itself (BM25).
+        retriever: finds passages; may be None where the caller brings them.
+        n_docs: passages a query when a call does not say.
+        max_target_length: tokens of a training target, EOS included; longer answers are cut.
+    """
+
+    def __init__(
+        self,
+        *,
+        kind: str,
+        generator: Seq2SeqGenerator,
+        query_encoder: QueryEncoder | None = None,
+        retriever: Retriever | None = None,
+        n_docs: int = 5,
+        max_target_length: int = 32,
+    ) -> None:
+        super().__init__()
+        problems = []
+        if kind not in MODEL_KINDS:
+            problems.append(f"model.kind must be one of {', '.join(MODEL_KINDS)}, got {kind!r}.")
+        if kind == CLOSED_BOOK and (query_encoder is not None or retriever is not None):
+            problems.append(
+                "model.kind must be a RAG kind with a retriever, got 'closed_book'. Leave the retriever out."
+            )
+        if n_docs < 1:
+            problems.append(f"model.n_docs must be >= 1, got {n_docs}.")
+        if problems:
+            raise ConfigError(problems)
+        self.kind = kind
+        self.generator = generator
+        self.query_encoder = query_encoder
+        self.retriever = retriever
+        self.n_docs = n_docs
+        self.max_target_length = max_target_length
+        self.train(generator.training)  # loaded parts are in eval mode, a new module would claim to train
+
+    @property
+    def freeze_query_encoder(self) -> bool:
+        """Whether the query encoder stands still (the paper's ablation of section 4.5): no gradient and no dropout."""
+        return self.query_encoder is not None and not any(p.requires_grad for p in self.query_encoder.parameters())
+
+    @freeze_query_encoder.setter
+    def freeze_query_encoder(self, frozen: bool) -> None:
+        if self.query_encoder is not None:
+            self.query_encoder.requires_grad_(not frozen)
+            self.train(self.training)
+        elif frozen:
+            raise ConfigError(["model.freeze_query_encoder must be false without a query encoder, got true."])
+
+    def train(self, mode: bool = True) -> RagModel:
+        """As `nn.Module.train`, but a frozen query encoder keeps to eval mode."""
+        super().train(mode)
+        if self.query_encoder is not None and self.freeze_query_encoder:
+            self.query_encoder.eval()
+        return self
+
+    def forward(
+        self,
+        queries: Sequence[str],
+        answers: Sequence[str],
+        *,
+        n_docs: int | None = None,
+        retrieved: Retrieved | None = None,
+    ) -> RagOutput:
+        """The loss of B queries with one target each.
+
+        Args:
+            n_docs: passages a query; default as constructed. With `retrieved` its own number counts.
+            retrieved: passages to read in place of a search.
+
+        Raises:
+            ShapeError: batches of unequal length, passages for a closed-book model, or a query that does not fit.
+        """
+        if len(queries) != len(answers) or not queries:
+            raise ShapeError(f"answers must be one a query ({len(queries)}, at least 1), got {len(answers)}.")
+        labels = self.generator.inputs.labels(answers, max_length=self.max_target_length)
+        retrieved, doc_scores = self._read(queries, retrieved, n_docs=n_docs)
+        inputs = self.expand(queries, retrieved)
+        token_logprobs = self.decode(self.encode(inputs), labels)
+        doc_logprobs = None if doc_scores is None else prior.doc_logprobs(doc_scores)
+        nll = -self.marginalize(token_logprobs, doc_logprobs)
+        return RagOutput(
+            loss=nll.mean(),
+            nll=nll,
+            doc_logprobs=doc_logprobs,
+            token_logprobs=token_logprobs,
+            doc_scores=doc_scores,
+            retrieved=retrieved,
+            n_tokens=int((labels != IGNORED).sum()),
+            cut_tokens=sum(inputs.cut_tokens),
+        )
+
+    def retrieve(self, queries: Sequence[str], *, n_docs: int | None = None) -> tuple[Retrieved, Tensor]:
+        """The passages of B queries and their scores (B, K) float32, with a gradient to the query encoder.
+
+        Raises:
+            ConfigError: this model has no retriever, or `n_docs` is not positive.
+            ShapeError: the retriever found another number of passages.
+        """
+        n_docs = self.n_docs if n_docs is None else n_docs
+        if self.retriever is None:
+            raise ConfigError(
+                [f"model.retriever must be set to retrieve, got None (kind {self.kind}). Pass `retrieved`."]
+            )
+        if n_docs < 1:
+            raise ConfigError([f"n_docs must be >= 1, got {n_docs}."])
+        query_embeds = None if self.query_encoder is None else self._embed(queries)
+        searched = None if query_embeds is None else query_embeds.detach()
+        retrieved = self.retriever.retrieve(queries, n_docs, query_embeds=searched)
+        if retrieved.doc_scores.shape != (len(queries), n_docs):
+            raise ShapeError(
+                f"retriever must find {n_docs} passages for each of {len(queries)} queries, got scores of shape "
+                f"{tuple(retrieved.doc_scores.shape)}. Ask for fewer, or index more passages."
+            )
+        return retrieved, self._doc_scores(query_embeds, retrieved)
+
+    def expand(self, queries: Sequence[str], retrieved: Retrieved | None) -> GeneratorInputs:
+        """Generator inputs of R = B*K rows, or of B rows for `closed_book`."""
+        return self.generator.inputs.build(queries, None if retrieved is None else retrieved.passages)
+
+    def encode(self, inputs: GeneratorInputs) -> Encoded:
+        """Encoder states of R rows."""
+        return self.generator.encode(inputs.input_ids, inputs.attention_mask)
+
+    def decode(self, encoded: Encoded, labels: Tensor) -> Tensor:
+        """log p(y_i|x,z,y_<i), (B, K, T), of labels (B, T) under each passage."""
+        return self.generator.target_logprobs(encoded, labels, n_docs=len(encoded.hidden) // len(labels))
+
+    def marginalize(self, token_logprobs: Tensor, doc_logprobs: Tensor | None) -> Tensor:
+        """log p(y|x), (B,): the passages are summed out as the model kind has it."""
+        if doc_logprobs is None:
+            return token_logprobs.sum((1, 2))
+        likelihood = {"rag_sequence": rag_sequence, "rag_token": rag_token}[self.kind]
+        return likelihood.marginalize(token_logprobs, doc_logprobs)
+
+    @torch.no_grad()
+    def generate(
+        self,
+        queries: Sequence[str],
+        *,
+        decoder: str,
+        settings: DecodingSettings,
+        n_docs: int | None = None,
+        retrieved: Retrieved | None = None,
+    ) -> list[Answered]:
+        """Answers B queries in eval mode, whatever mode the model is in.
+
+        Args:
+            decoder: one of `DECODERS[kind]`.
+            retrieved: passages to read in place of a search.
+
+        Raises:
+            ConfigError: the decoder does not fit the model kind.
+        """
+        if decoder not in DECODERS[self.kind]:
+            fitting = ", ".join(DECODERS[self.kind])
+            raise ConfigError([f"decoder must be one of {fitting} for {self.kind}, got {decoder!r}."])
+        training = self.training
+        self.eval()
+        try:
+            retrieved, doc_scores = self._read(queries, retrieved, n_docs=n_docs)
+            inputs = self.expand(queries, retrieved)
+            encoded = self.encode(inputs)
+            if doc_scores is None:  # one row a query, of probability one
+                doc_scores = torch.zeros(len(queries), 1, device=self.generator.device)
+            doc_logprobs = prior.doc_logprobs(doc_scores)
+            found = DECODERS[self.kind][decoder](self.generator, encoded, doc_logprobs, settings=settings)
+            scored = (doc_scores, doc_logprobs, self.decode(encoded, labels_of_best(found)))
+        finally:
+            self.train(training)
+        return collect(queries, retrieved, inputs, found=found, scored=scored, builder=self.generator.inputs)
+
+    def _embed(self, queries: Sequence[str]) -> Tensor:
+        assert self.query_encoder is not None
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not self.freeze_query_encoder):
+            return self.query_encoder.embed(queries)
+
+    def _read(
+        self, queries: Sequence[str], retrieved: Retrieved | None, *, n_docs: int | None
+    ) -> tuple[Retrieved | None, Tensor | None]:
+        """What is read and its doc_scores (B, K): found, or brought by the caller; nothing for `closed_book`."""
+        if self.kind == CLOSED_BOOK:
+            if retrieved is not None:
+                raise ShapeError("retrieved must be None for closed_book, got passages. Use a RAG kind to read them.")
+            return None, None
+        if retrieved is None:
+            return self.retrieve(queries, n_docs=n_docs)
+        learned = self.query_encoder is not None and retrieved.doc_embeds is not None
+        return retrieved, self._doc_scores(self._embed(queries) if learned else None, retrieved)
+
+    def _doc_scores(self, query_embeds: Tensor | None, retrieved: Retrieved) -> Tensor:
+        device = self.generator.device
+        if query_embeds is None or retrieved.doc_embeds is None:
+            return torch.as_tensor(retrieved.doc_scores, dtype=torch.float32, device=device)
+        doc_embeds = torch.as_tensor(retrieved.doc_embeds, dtype=torch.float32, device=query_embeds.device)
+        with torch.autocast(query_embeds.device.type, enabled=False):  # bfloat16 would blur the prior
+            return torch.einsum("bd,bkd->bk", query_embeds.float(), doc_embeds).to(device)
