@@ -45,12 +45,10 @@ def resolve_parameters(kind: str, parameters: Mapping[str, int] | None = None) -
     problems = [
         f"parameters of {kind} must be among: {known}, got {name!r}." for name in given if name not in KINDS[kind]
     ]
-    problems += [
-        f"{name} must be an integer >= {_LEAST.get(name, 1)}, got {value!r}."
-        for name, value in given.items()
-        if name in KINDS[kind]
-        and (isinstance(value, bool) or not isinstance(value, int) or value < _LEAST.get(name, 1))
-    ]
+    for name, value in given.items():
+        least, whole = _LEAST.get(name, 1), isinstance(value, int) and not isinstance(value, bool)
+        if name in KINDS[kind] and not (whole and value >= least):
+            problems.append(f"{name} must be an integer >= {least}, got {value!r}.")
     if problems:
         raise ConfigError(problems)
     return {**KINDS[kind], **given}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 
 import pytest
 
@@ -28,7 +29,7 @@ def test_disjoint_and_complete(seed: int) -> None:
     assert [word for chunk in chunks for word in chunk.split()] == text.split()
     assert all(len(chunk.split()) == size for chunk in chunks[:-1])
     assert all(chunk == chunk.strip() for chunk in chunks)
-    assert all(a[1] < b[0] for a, b in zip(spans, spans[1:], strict=False))
+    assert all(a[1] < b[0] for a, b in pairwise(spans))
 
 
 def test_passages_of_an_article() -> None:

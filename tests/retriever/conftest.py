@@ -18,6 +18,8 @@ from transformers import (
 )
 
 from ragx.records import Passage
+from ragx.retriever.dense import build_index
+from ragx.retriever.passage_encoder import PassageEncoder
 
 WORDS = (
     "lima paris berlin peru france germany capital of is the a who leads president city river amazon seine "
@@ -93,3 +95,24 @@ def passages() -> list[Passage]:
         ("ü b", "President of France", "Hollande leads France"),
     ]
     return [Passage(source, "2016-12", "0", title, text) for source, title, text in rows]
+
+
+@pytest.fixture
+def encoder(checkpoint: Callable[..., Path]) -> PassageEncoder:
+    return PassageEncoder.from_pretrained(checkpoint("context"))
+
+
+@pytest.fixture
+def build(encoder: PassageEncoder, tmp_path: Path) -> Callable[..., Path]:
+    def make(passages: list[Passage], name: str = "index", edition: str = "2016-12", **options: object) -> Path:
+        settings = {"passage_encoder": encoder, "progress": False, **options}
+        build_index(passages, directory=tmp_path / name, edition=edition, **settings)  # type: ignore[arg-type]
+        return tmp_path / name
+
+    return make
+
+
+@pytest.fixture
+def next_edition(passages: list[Passage]) -> list[Passage]:
+    """The same passages in another order, another text and another version."""
+    return [Passage(p.source, "2018-12", p.chunk, p.title, f"{p.text} since 2018") for p in passages[::-1]]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -32,7 +33,13 @@ def test_round_trip(folder: Path) -> None:
 def test_fingerprint_covers_all_but_versions(folder: Path) -> None:
     manifest = Manifest.read(folder)
     assert dataclasses.replace(manifest, versions={}).fingerprint == manifest.fingerprint
-    changes = {"edition": "2018-12", "encoder_fingerprint": "x", "passages_fingerprint": "x", "count": 3, "files": {}}
+    changes: dict[str, Any] = {
+        "edition": "2018-12",
+        "encoder_fingerprint": "x",
+        "passages_fingerprint": "x",
+        "count": 3,
+        "files": {},
+    }
     for name, value in changes.items():
         assert dataclasses.replace(manifest, **{name: value}).fingerprint != manifest.fingerprint
 

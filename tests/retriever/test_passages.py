@@ -79,10 +79,8 @@ def test_no_passage_and_twice_the_same_identity(tmp_path: Path, passages: list[P
         PassageStore.build([*passages, twin], tmp_path / "store")
     with pytest.raises(DataError, match=r":1: identity must be three non-empty strings, got \('a', '', '0'\)"):
         PassageStore.build([Passage("a", "", "0", "", "")], tmp_path / "store")
-    # The joint of two parts is not confused: ("a", "b") and ("ab", "") differ, as do parts that contain each other.
-    assert (
-        len(PassageStore.build([Passage("a", "bc", "0", "", ""), Passage("ab", "c", "0", "", "")], tmp_path / "s")) == 2
-    )
+    near = [("a", "bc"), ("ab", "c"), ('a", "b', "c"), ("a", 'b", "c'), ("a\x1fb", "c"), ("a", "b\x1fc")]
+    assert len(PassageStore.build([Passage(*parts, "0", "", "") for parts in near], tmp_path / "near")) == 6
 
 
 def test_whole_or_absent(tmp_path: Path, passages: list[Passage]) -> None:

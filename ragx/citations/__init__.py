@@ -1,0 +1,1 @@
+"""Which passage supports an answer, and whether that can be checked."""

@@ -1,0 +1,175 @@
+"""From a composed config to a checked one: `resolve` is the first line of every script.
+
+A primary YAML (`configs/<script>.yaml`) lists its schema of `ragx.schema` first, so that a misspelt key, in a file or
+on the command line, is an error. Hydra does not run `__post_init__` when it composes; `resolve` therefore builds the
+dataclasses, makes paths absolute (from where the script was started, whatever `hydra.job.chdir` says) and reports
+everything that is wrong in one `ConfigError`.
+"""
+
+from __future__ import annotations
+
+import copy
+import secrets
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import Field, fields, is_dataclass
+from datetime import datetime
+from functools import wraps
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from hydra.core.config_store import ConfigStore
+from hydra.core.hydra_config import HydraConfig
+from hydra.utils import to_absolute_path
+from omegaconf import DictConfig, ListConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from ragx import atomic
+from ragx.errors import ConfigError, RagxError
+from ragx.generator.template import Template
+from ragx.model import DECODERS
+from ragx.retriever.index import resolve_parameters
+from ragx.schema import EMBEDDED, BuildIndex, Evaluate, Generate, HotSwap, IndexConfig, RetrieverConfig, Train
+
+T = TypeVar("T")
+
+# One stamp a process: two jobs that start in the same second still get two folders.
+_STAMP = f"{datetime.now():%Y-%m-%d_%H-%M-%S}-{secrets.token_hex(3)}"
+OmegaConf.register_new_resolver("run_stamp", lambda: _STAMP, replace=True)
+
+for _schema in (BuildIndex, Train, Generate, Evaluate, HotSwap):
+    ConfigStore.instance().store(name=f"{_schema.__name__}_schema", node=_schema)
+
+
+def resolve(raw: DictConfig, schema: type[T]) -> T:
+    """The composed config as `schema`, with absolute paths.
+
+    Raises:
+        ConfigError: every problem at once, each with its dotted key.
+    """
+    got = OmegaConf.get_type(raw)
+    if got is not schema:
+        raise ConfigError([f"defaults must open with {schema.__name__}_schema, got a config of type {got}."])
+    config = copy.deepcopy(raw)
+    try:
+        _make_absolute(config)
+        missing = sorted(OmegaConf.missing_keys(config))
+        problems = [f"{key} must be given, got nothing. Add {key}=... to the command line." for key in missing]
+        problems += [*_unknown_keys(config), *_limit_problems(config), *_group_problems(config)]
+    except OmegaConfBaseException as error:
+        raise ConfigError([f"{error.full_key or 'config'} must resolve, got: {str(error).splitlines()[0]}."]) from error
+    if problems:
+        raise ConfigError(problems)
+    return cast(T, OmegaConf.to_object(config))
+
+
+def output_directory() -> Path:
+    """The folder of this run, `runs/<script>/<stamp>`; `hydra.run.dir=...` names another, for instance to resume."""
+    return Path(HydraConfig.get().runtime.output_dir)
+
+
+def save(config: Any, directory: str | Path) -> None:
+    """Writes the resolved config, absolute paths included, as `config.yaml` into the folder of a run."""
+    with atomic.open_file(Path(directory) / "config.yaml") as handle:
+        handle.write(OmegaConf.to_yaml(OmegaConf.structured(config)))
+
+
+def plain_errors(main: Callable[[DictConfig], None]) -> Callable[[DictConfig], None]:
+    """Prints what ragx and the file system raise without a traceback and exits with status 2; a bug keeps its trace."""
+
+    @wraps(main)
+    def wrapped(raw: DictConfig) -> None:
+        try:
+            main(raw)
+        except (RagxError, OSError) as error:
+            sys.stderr.writelines(f"error: {line}\n" for line in str(error).splitlines())
+            raise SystemExit(2) from None
+
+    return wrapped
+
+
+def _fields(node: DictConfig) -> tuple[Field[Any], ...]:
+    return fields(cast(Any, OmegaConf.get_type(node)))
+
+
+def _walk(node: DictConfig, prefix: str = "") -> Iterator[tuple[DictConfig, str, Field[Any], Any]]:
+    """Every value that is given: the node it stands in, its dotted key, its field and itself."""
+    for item in _fields(node):
+        if not OmegaConf.is_missing(node, item.name):
+            value = node[item.name]
+            if isinstance(value, DictConfig) and is_dataclass(OmegaConf.get_type(value)):
+                yield from _walk(value, f"{prefix}{item.name}.")
+            else:
+                yield node, prefix + item.name, item, list(value) if isinstance(value, ListConfig) else value
+
+
+def _make_absolute(config: DictConfig) -> None:
+    for node, _, item, value in _walk(config):
+        if "path" in item.metadata and value is not None and not value.startswith(EMBEDDED):
+            path = to_absolute_path(str(Path(value).expanduser()))
+            if "name" not in item.metadata or Path(path).exists():
+                node[item.name] = path
+
+
+def _unknown_keys(node: DictConfig, prefix: str = "") -> Iterator[str]:
+    """Keys that `+key=value` added; Hydra itself refuses every other unknown key."""
+    known = {item.name for item in _fields(node)}
+    for name in map(str, node):
+        if name not in known:
+            yield f"{prefix}{name} must be a key of the schema, got an unknown one. Known: {', '.join(sorted(known))}."
+        elif not OmegaConf.is_missing(node, name) and is_dataclass(OmegaConf.get_type(node, name)):
+            yield from _unknown_keys(node[name], f"{prefix}{name}.")
+
+
+def _limit_problems(config: DictConfig) -> Iterator[str]:
+    """What a single value shows."""
+    for _, key, item, value in _walk(config):
+        if "holds" in item.metadata and value is not None and not item.metadata["holds"](value):
+            yield f"{key} must {item.metadata['condition']}, got {value!r}."
+
+
+def _group_problems(config: DictConfig) -> Iterator[str]:
+    """What shows only in a whole group; training, decoding and the template know their own rules."""
+    given = {name: config[name] for name in config if not OmegaConf.is_missing(config, name)}
+    whole: dict[Any, Any] = {name: OmegaConf.to_object(group) for name, group in given.items() if _is_whole(group)}
+    if "model" in whole and whole["model"].checkpoint is None:
+        for key in ("kind", "n_docs"):
+            if getattr(whole["model"], key) is None:
+                yield f"model.{key} must be given where model.checkpoint is not, got null. Give one of the two."
+    if "index" in whole and "retriever" in whole:
+        yield from _index_problems(whole["index"], whole["retriever"])
+    if OmegaConf.get_type(config) is HotSwap and "retriever" in whole and whole["retriever"].kind != "dense":
+        got = whole["retriever"].kind
+        yield f"retriever.kind must be dense where an index is swapped, got {got}. Give retriever=dpr_nano."
+    if "generator" in whole:
+        yield from _raised(lambda: Template.parse(whole["generator"].template))
+    if "decoding" in whole:
+        yield from (f"decoding.{problem}" for problem in _raised(whole["decoding"].settings))
+        fitting = DECODERS.get(whole["model"].kind) if "model" in whole else None
+        if fitting and whole["decoding"].decoder not in (None, *fitting):
+            got = f"{whole['decoding'].decoder!r} with model.kind {whole['model'].kind}"
+            yield f"decoding.decoder must be null or one of {', '.join(fitting)}, got {got}."
+    if "training" in whole and "experiment" in whole:
+        yield from whole["training"].settings(seed=whole["experiment"].seed).problems("training")
+
+
+def _index_problems(index: IndexConfig, retriever: RetrieverConfig) -> Iterator[str]:
+    if (index.kind == "bm25") != (retriever.kind == "bm25"):
+        got = f"index {index.kind} and retriever {retriever.kind}"
+        yield f"index.kind must be bm25 with retriever.kind bm25 alone, got {got}. Give retriever=bm25 index=bm25."
+    elif index.kind != "bm25":
+        yield from (f"index.{problem}" for problem in _raised(lambda: resolve_parameters(index.kind, index.parameters)))
+    elif index.parameters:
+        yield f"index.parameters must be empty with bm25, got {index.parameters}. Leave them out."
+
+
+def _is_whole(group: Any) -> bool:
+    return isinstance(group, DictConfig) and not OmegaConf.missing_keys(group) and not any(_unknown_keys(group))
+
+
+def _raised(check: Callable[[], object]) -> tuple[str, ...]:
+    try:
+        check()
+    except ConfigError as error:
+        return error.problems
+    return ()

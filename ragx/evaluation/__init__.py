@@ -1,0 +1,1 @@
+"""Section 4: how answers and retrieval are scored."""

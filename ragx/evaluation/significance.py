@@ -1,0 +1,123 @@
+"""How sure a figure is: 95% bootstrap intervals over questions, and paired differences (Koehn 2004).
+
+One decision: a resample draws how often each distinct score occurs (a multinomial), which has the same distribution as
+drawing questions one by one. So the interval does not depend on the order of the questions, 0/1 scores cost next to
+nothing, and the same seed gives the same digits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ragx.errors import RagxError
+
+RESAMPLES = 2000
+_CELLS = 4_000_000  # resamples x distinct scores held at once
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """A mean over questions.
+
+    Attributes:
+        value: the mean; None where no question could be scored. Never imputed.
+        n: questions that were scored.
+        n_null: questions that could not be (no gold passage known, fewer passages than k).
+        ci95: 95% bootstrap interval over the scored questions; None where there are none.
+    """
+
+    value: float | None
+    n: int
+    n_null: int
+    ci95: tuple[float, float] | None
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object with every field."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class PairedDifference:
+    """How much better the first system is on the same questions.
+
+    Attributes:
+        value: mean of first - second.
+        ci95: its 95% bootstrap interval.
+        p_value: two-sided bootstrap p-value of no difference.
+        n: questions.
+    """
+
+    value: float
+    ci95: tuple[float, float]
+    p_value: float
+    n: int
+
+
+def aggregate(scores: Iterable[float | None], *, seed: int = 0) -> Metric:
+    """The mean of per-question scores with its interval; None is a question that could not be scored."""
+    given = list(scores)
+    scored = [score for score in given if score is not None]
+    if not scored:
+        return Metric(value=None, n=0, n_null=len(given), ci95=None)
+    mean = float(np.mean(np.sort(_finite(scored))))
+    return Metric(value=mean, n=len(scored), n_null=len(given) - len(scored), ci95=bootstrap_ci95(scored, seed=seed))
+
+
+def bootstrap_ci95(scores: Sequence[float], *, seed: int = 0, resamples: int = RESAMPLES) -> tuple[float, float]:
+    """The 2.5% and 97.5% percentiles of the mean over resampled questions.
+
+    Raises:
+        RagxError: no scores, or one that is not finite.
+    """
+    low, high = np.quantile(_resampled_means(_finite(scores), seed=seed, resamples=resamples), (0.025, 0.975))
+    return float(low), float(high)
+
+
+def paired_bootstrap(
+    first: Mapping[str, float], second: Mapping[str, float], *, seed: int = 0, resamples: int = RESAMPLES
+) -> PairedDifference:
+    """Compares two systems question by question, by id.
+
+    Raises:
+        RagxError: the two do not answer the same questions, or there are none.
+    """
+    if first.keys() != second.keys():
+        odd = sorted(first.keys() ^ second.keys())
+        raise RagxError(
+            f"first and second must score the same questions, got {len(odd)} ids in one only "
+            f"(such as {odd[0]!r}). Score both on the same file"
+        )
+    difference = _finite([first[key] - second[key] for key in first])
+    means = _resampled_means(difference, seed=seed, resamples=resamples)
+    low, high = np.quantile(means, (0.025, 0.975))
+    # One is added to both counts: a p-value of zero cannot be known from finitely many resamples.
+    tail = min(int((means <= 0).sum()), int((means >= 0).sum()))
+    p_value = min(1.0, 2 * (tail + 1) / (resamples + 1))
+    mean = float(np.mean(np.sort(difference)))
+    return PairedDifference(value=mean, ci95=(float(low), float(high)), p_value=p_value, n=len(difference))
+
+
+def _finite(scores: Sequence[float]) -> npt.NDArray[np.float64]:
+    values = np.asarray(scores, dtype=np.float64)
+    if not len(values) or not np.isfinite(values).all():
+        raise RagxError(
+            f"scores must be finite and at least one, got {len(values)} with "
+            f"{int((~np.isfinite(values)).sum())} not finite. Leave out what was not scored"
+        )
+    return values
+
+
+def _resampled_means(values: npt.NDArray[np.float64], *, seed: int, resamples: int) -> npt.NDArray[np.float64]:
+    distinct, counts = np.unique(values, return_counts=True)
+    generator = np.random.default_rng(seed)
+    size = max(1, _CELLS // len(distinct))
+    means = [
+        generator.multinomial(len(values), counts / len(values), size=min(size, resamples - done)) @ distinct
+        for done in range(0, resamples, size)
+    ]
+    return np.concatenate(means) / len(values)

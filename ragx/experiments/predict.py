@@ -1,0 +1,158 @@
+"""Section 2.5 put to use: questions in, predictions out, each with the passages that carry its answer.
+
+    model.generate -> attribution (its one teacher-forced pass, ragx.citations.attribution) -> exact span -> Prediction
+
+Two decisions. `posterior` and `gain` are computed over the tokens of the answer's text, without EOS and other special
+tokens, so that no passage is cited for ending a sentence well; `logprob` is log p(y|x) of the whole y, EOS included.
+Passages stand in the order of doc_score, q.d as the model computed it, whatever order a quantized index found them in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from tqdm import tqdm
+
+from ragx.citations.attribution import Attribution, attribute
+from ragx.citations.support import judge_exact_span
+from ragx.data.prediction_stream import PredictionStream
+from ragx.decoding.settings import DecodingSettings
+from ragx.errors import RagxError
+from ragx.experiments.provenance import provenance_of
+from ragx.generator.seq2seq import Seq2SeqGenerator
+from ragx.model import Answered, RagModel
+from ragx.records import Citation, Example, Prediction, RetrievedPassage
+
+BATCH_SIZE = 16
+
+
+def predict(
+    model: RagModel,
+    examples: Sequence[Example],
+    *,
+    decoder: str,
+    settings: DecodingSettings,
+    batch_size: int = BATCH_SIZE,
+    provenance: Mapping[str, Any] | None = None,
+) -> Iterator[Prediction]:
+    """Answers the examples in their order, a batch at a time; their accepted answers are not looked at.
+
+    Args:
+        model: any kind; `closed_book` predictions have no passages.
+        decoder, settings: as for `RagModel.generate`.
+        batch_size: questions decoded together; answers do not depend on it.
+        provenance: what to record besides model, decoder, weights and index (`provenance_of`), such as an edition.
+
+    Raises:
+        ConfigError: the decoder does not fit the model kind.
+        RagxError: a question for which the decoder found no answer of positive probability.
+    """
+    recorded = provenance_of(model, decoder=decoder, settings=settings, given=provenance)
+    special = _special_ids(model.generator)
+    for start in range(0, len(examples), batch_size):
+        batch = examples[start : start + batch_size]
+        answered = model.generate([example.query for example in batch], decoder=decoder, settings=settings)
+        for example, answer in zip(batch, answered, strict=True):
+            yield _prediction(example, answer, kind=model.kind, special=special, provenance=recorded)
+
+
+def predict_to_file(
+    model: RagModel,
+    examples: Sequence[Example],
+    path: str | Path,
+    *,
+    decoder: str,
+    settings: DecodingSettings,
+    batch_size: int = BATCH_SIZE,
+    provenance: Mapping[str, Any] | None = None,
+) -> Path:
+    """As `predict`, written to a file batch by batch with a progress bar; returns the path once every answer is there.
+
+    Until then the answers stand in `<path>.partial`. Called again after a kill, it goes on where it stopped: no
+    question is answered twice or lost, and the file is the same as without the kill. A whole file is kept.
+
+    Raises:
+        RagxError: the file there has answers to other questions, or of another model, index, decoder or setting.
+    """
+    recorded = provenance_of(model, decoder=decoder, settings=settings, given=provenance)
+    stream = PredictionStream(path, examples, provenance=recorded, batch_size=batch_size)
+    if stream.complete:
+        return stream.path
+    left = examples[stream.done :]
+    found = predict(model, left, decoder=decoder, settings=settings, batch_size=batch_size, provenance=recorded)
+    with stream.open() as handle, tqdm(total=len(examples), initial=stream.done, desc=str(path), disable=None) as bar:
+        for start in range(0, len(left), batch_size):
+            batch = [next(found) for _ in left[start : start + batch_size]]
+            stream.append(handle, batch)
+            bar.update(len(batch))
+    stream.finish()
+    return stream.path
+
+
+def _special_ids(generator: Seq2SeqGenerator) -> set[int | None]:
+    """Ids that are no part of an answer's text."""
+    ids = (generator.pad_token_id, generator.eos_token_id, generator.decoder_start_token_id)
+    return {*ids, generator.tokenizer.bos_token_id}
+
+
+def _prediction(
+    example: Example, answered: Answered, *, kind: str, special: set[int | None], provenance: Mapping[str, Any]
+) -> Prediction:
+    if not answered.hypotheses or not np.isfinite(answered.hypotheses[0].logprob):
+        raise RagxError(
+            f"decoder must find an answer of positive probability, got none for question {example.id!r}. "
+            "Loosen the constraints on it"
+        )
+    best, text = answered.hypotheses[0], answered.texts[0]
+    order = np.argsort(-answered.doc_scores, kind="stable").tolist()
+    passages: tuple[RetrievedPassage, ...] = ()
+    citations: tuple[Citation, ...] = ()
+    if order:
+        attribution = attribute(
+            torch.from_numpy(answered.token_logprobs[order]),
+            torch.from_numpy(answered.doc_logprobs[order]),
+            kind=kind,
+            content=[token not in special for token in best.token_ids],
+        )
+        passages = tuple(_passage(answered, z, r) for z, r in zip(order, attribution.doc_posterior, strict=True))
+        citations = tuple(_citation(text, passages[z], attribution, z) for z in attribution.cited)
+        provenance = {**provenance, "index": answered.index_fingerprint}
+    return Prediction(
+        id=example.id,
+        query=example.query,
+        answer=text,
+        logprob=best.logprob,
+        hypotheses=tuple(
+            (other, hypothesis.logprob)
+            for other, hypothesis in zip(answered.texts, answered.hypotheses, strict=True)
+            if np.isfinite(hypothesis.logprob)
+        ),
+        passages=passages,
+        citations=citations,
+        cut_tokens=sum(answered.cut_tokens),
+        provenance=provenance,
+    )
+
+
+def _passage(answered: Answered, z: int, posterior: float) -> RetrievedPassage:
+    passage = answered.passages[z]
+    return RetrievedPassage(
+        key=passage.key,
+        title=passage.title,
+        text=passage.text,
+        sha256=passage.sha256,
+        doc_score=float(answered.doc_scores[z]),
+        prior=float(np.exp(answered.doc_logprobs[z])),
+        posterior=posterior,
+        visible=answered.visible[z],
+    )
+
+
+def _citation(answer: str, passage: RetrievedPassage, attribution: Attribution, z: int) -> Citation:
+    support, span = judge_exact_span(answer, passage.text, visible=passage.visible)
+    gain = None if attribution.gain is None else attribution.gain[z]
+    return Citation(key=passage.key, posterior=passage.posterior, gain=gain, span=span, support=support)

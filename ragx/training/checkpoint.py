@@ -1,0 +1,261 @@
+"""Checkpoints: a folder that is whole or absent, whose halves open alone, and in which nothing is pickled.
+
+    query_encoder/  generator/      Hugging Face format with their tokenizers, weights as safetensors
+    ragx.json                       kind, n_docs, template, which index it was trained over, versions
+    optimizer.safetensors, state.json   only where a run may resume: Adam's moments, step, settings
+    MODEL_CARD.md
+
+No path in it is absolute, so the folder may be moved. The random state needs no file: a run reseeds all generators from
+(seed, step, process) before each step, so `state.json` says all there is to say about it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from transformers.utils import logging as transformers_logging
+
+from ragx import atomic
+from ragx.errors import CheckpointError, IndexMismatchError
+from ragx.generator.seq2seq import Seq2SeqGenerator
+from ragx.model import RagModel
+from ragx.protocols import Retriever
+from ragx.retriever.query_encoder import QueryEncoder
+from ragx.training.model_card import model_card
+
+logger = logging.getLogger(__name__)
+FORMAT = 1
+RECORD, STATE, TENSORS, CARD = "ragx.json", "state.json", "optimizer.safetensors", "MODEL_CARD.md"
+GENERATOR_OPTIONS = ("max_length", "template", "bos_in_labels")
+
+
+@dataclass(frozen=True)
+class TrainingState:
+    """What a run needs beside the weights to go on: `record` is plain JSON, `tensors` are the optimizer's."""
+
+    record: Mapping[str, Any]
+    tensors: Mapping[str, Tensor] = field(default_factory=dict)
+
+
+def save_checkpoint(
+    model: RagModel,
+    directory: str | Path,
+    *,
+    state: TrainingState | None = None,
+    card: Mapping[str, Any] | None = None,
+) -> Path:
+    """Writes `model` to `directory`, replacing what is there in one move; returns the directory.
+
+    Args:
+        state: with it a run can resume from this checkpoint; without it the checkpoint is a third of the size.
+        card: further sections of MODEL_CARD.md by heading, see `ragx.training.model_card`.
+    """
+    directory = Path(directory)
+    record = _record(model, directory)
+    with atomic.directory(directory) as folder:
+        for part in record["parts"]:
+            (folder / part).mkdir()
+            with _without_bars():
+                getattr(model, part).save_pretrained(folder / part)
+        _write_json(folder / RECORD, record)
+        (folder / CARD).write_text(model_card(record, card), encoding="utf-8")
+        if state is not None:
+            _write_json(folder / STATE, state.record)
+            save_file(dict(state.tensors), folder / TENSORS)
+    return directory
+
+
+def load_checkpoint(
+    directory: str | Path,
+    *,
+    retriever: Retriever | None = None,
+    kind: str | None = None,
+    allow_kind_change: bool = False,
+) -> RagModel:
+    """The model of a checkpoint, in eval mode on the CPU.
+
+    Args:
+        retriever: over any index of the encoder that the model was trained with; another index than the recorded one is
+            a hot swap, which is logged.
+        kind: the kind that the caller needs; None takes the recorded one.
+        allow_kind_change: load the same weights as `kind` although they were trained as another.
+
+    Raises:
+        CheckpointError: no checkpoint, a half or a key missing or surplus, or another kind.
+        IndexMismatchError: the retriever's vectors are of another passage encoder.
+    """
+    directory = Path(directory)
+    record = read_record(directory)
+    if kind is not None and kind != record["kind"] and not allow_kind_change:
+        raise CheckpointError(
+            f"{directory} must be a {kind} checkpoint, got {record['kind']}. Load it as {record['kind']}, "
+            "or pass allow_kind_change=True to read the same weights with the other likelihood."
+        )
+    if retriever is not None and record["index"]:
+        _require_same_encoder(retriever, record["index"], directory)
+    parts: dict[str, Any] = {"generator": _open(Seq2SeqGenerator, directory, "generator", record)}
+    if "query_encoder" in record["parts"]:
+        parts["query_encoder"] = _open(QueryEncoder, directory, "query_encoder", record)
+    model = RagModel(
+        kind=kind or record["kind"],
+        retriever=retriever,
+        n_docs=record["n_docs"],
+        max_target_length=record["max_target_length"],
+        **parts,
+    )
+    if record["freeze_query_encoder"]:
+        model.freeze_query_encoder = True
+    return model.eval()
+
+
+def restore_weights(model: RagModel, directory: str | Path) -> None:
+    """Puts the weights of a checkpoint into `model`, bit for bit and in place (an optimizer may hold them).
+
+    Raises:
+        CheckpointError: as `load_checkpoint`, or weights that do not fit the model's.
+    """
+    directory = Path(directory)
+    record = read_record(directory)
+    for part in record["parts"]:
+        module: nn.Module | None = getattr(model, part, None)
+        if module is None:
+            raise CheckpointError(f"model must have a {part} as {directory} has, got none. Build it of both.")
+        fresh = _open(type(module), directory, part, record)
+        try:
+            module.load_state_dict(fresh.state_dict())
+        except RuntimeError as error:
+            raise CheckpointError(f"{directory / part} must fit the model's {part}. {error}") from error
+
+
+def read_record(directory: str | Path) -> dict[str, Any]:
+    """`ragx.json` of a checkpoint; an old checkpoint that a kill left aside is put back first.
+
+    Raises:
+        CheckpointError: no checkpoint there, or one of another format.
+    """
+    directory = Path(directory)
+    atomic.recover(directory)
+    record = _read_json(directory / RECORD)
+    if record.get("format") != FORMAT:
+        raise CheckpointError(f"{directory / RECORD}: format must be {FORMAT}, got {record.get('format')!r}.")
+    for part in record["parts"]:
+        folder = directory / part
+        if not (folder / "config.json").is_file() or not any(folder.glob("*.safetensors")):
+            raise CheckpointError(
+                f"{directory} must hold {part}/ with config.json and safetensors, got a checkpoint without. "
+                "Copy the folder again, whole."
+            )
+    return record
+
+
+def read_state(directory: str | Path) -> TrainingState:
+    """What `save_checkpoint(..., state=...)` wrote.
+
+    Raises:
+        CheckpointError: the checkpoint has no state (only `last` can be resumed), or a damaged one.
+    """
+    directory = Path(directory)
+    atomic.recover(directory)
+    record = _read_json(directory / STATE)
+    try:
+        return TrainingState(record, load_file(directory / TENSORS))
+    except (OSError, SafetensorError) as error:
+        raise CheckpointError(f"{directory / TENSORS} must be the optimizer's tensors, got: {error}.") from error
+
+
+def _record(model: RagModel, directory: Path) -> dict[str, Any]:
+    inputs = model.generator.inputs
+    parts = {"generator": type(model.generator).__name__}
+    if model.query_encoder is not None:
+        parts["query_encoder"] = type(model.query_encoder).__name__
+    return {
+        "format": FORMAT,
+        "kind": model.kind,
+        "n_docs": model.n_docs,
+        "max_target_length": model.max_target_length,
+        "parts": parts,
+        "generator": {name: getattr(inputs, name) for name in GENERATOR_OPTIONS},
+        "freeze_query_encoder": model.freeze_query_encoder,
+        "index": _index_reference(model.retriever, directory),
+        "versions": {"torch": torch.__version__, "transformers": transformers.__version__},
+    }
+
+
+def _index_reference(retriever: Retriever | None, directory: Path) -> dict[str, Any] | None:
+    """Which index the model was trained over, its path as seen from the checkpoint where it has one."""
+    if retriever is None:
+        return None
+    reference: dict[str, Any] = {"fingerprint": retriever.fingerprint}
+    if getattr(retriever, "edition", None) is not None:
+        reference["edition"] = retriever.edition  # type: ignore[attr-defined]
+    encoder = _encoder_fingerprint(retriever)
+    if encoder is not None:
+        reference["encoder_fingerprint"] = encoder
+    if getattr(retriever, "directory", None) is not None:
+        place = Path(retriever.directory).resolve()  # type: ignore[attr-defined]
+        reference["path"] = Path(os.path.relpath(place, directory.resolve())).as_posix()
+    return reference
+
+
+@contextmanager
+def _without_bars() -> Iterator[None]:
+    """Transformers' own progress bars off: they would cut through that of the training."""
+    shown = transformers_logging.is_progress_bar_enabled()
+    transformers_logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            transformers_logging.enable_progress_bar()
+
+
+def _encoder_fingerprint(retriever: Retriever) -> str | None:
+    """Of the passage encoder; None for a retriever without one (BM25)."""
+    return getattr(getattr(retriever, "manifest", None), "encoder_fingerprint", None)
+
+
+def _require_same_encoder(retriever: Retriever, index: Mapping[str, Any], directory: Path) -> None:
+    """Another edition under the same weights is a hot swap; vectors of another encoder would be noise to q(x)."""
+    recorded, found = index.get("encoder_fingerprint"), _encoder_fingerprint(retriever)
+    if recorded != found:
+        raise IndexMismatchError(
+            f"retriever must be over vectors of passage encoder {recorded}, with which {directory} was trained, "
+            f"got {found}. Build the index with that encoder."
+        )
+    if retriever.fingerprint != index["fingerprint"]:
+        old, new = index["fingerprint"][:12], retriever.fingerprint[:12]
+        logger.info("index %s takes the place of %s, over which %s was trained", new, old, directory)
+
+
+def _open(part_class: Any, directory: Path, part: str, record: Mapping[str, Any]) -> Any:
+    options = record["generator"] if part == "generator" else {}
+    with _without_bars():
+        return part_class.from_pretrained(directory / part, **options)
+
+
+def _write_json(path: Path, content: Mapping[str, Any]) -> None:
+    path.write_text(json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise CheckpointError(
+            f"{path.parent} must be a checkpoint with {path.name}, got none. Give the folder that training wrote."
+        ) from None
+    except json.JSONDecodeError as error:
+        raise CheckpointError(f"{path} must be JSON, got: {error}. Copy the checkpoint again, whole.") from error
+    return content

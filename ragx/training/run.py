@@ -1,0 +1,237 @@
+"""A training run between its steps: what it starts from, what it writes when, what it takes up after a kill.
+
+    order of writes at an evaluated step:  best (if better)  ->  row of metrics.jsonl  ->  last
+
+`last` comes at the end and names the rows and the best value it counts on. A kill in between leaves an older `last`,
+from which the step is done again, with the same outcome.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+from accelerate.utils import broadcast_object_list
+from tqdm.auto import tqdm
+
+from ragx import atomic
+from ragx.data.collate import batches
+from ragx.errors import TrainingError
+from ragx.model import RagModel
+from ragx.records import Example
+from ragx.training.checkpoint import RECORD, TrainingState, read_state, restore_weights, save_checkpoint
+from ragx.training.metrics_log import MetricsLog
+from ragx.training.optim import (
+    build_optimizer,
+    build_schedule,
+    checksums,
+    load_optimizer_tensors,
+    optimizer_tensors,
+    trainable,
+)
+from ragx.training.resume import Progress, finite_or_none, require_same
+from ragx.training.selection import Selection
+from ragx.training.settings import FREE_TO_CHANGE, TrainingSettings
+from ragx.training.step import Stepper
+from ragx.training.tracking import Tracker
+
+logger = logging.getLogger(__name__)
+
+Evaluate = Callable[[RagModel, Sequence[Example]], Mapping[str, float]]
+
+
+class Run:
+    """A run between its steps: optimizer, progress, and what is written when."""
+
+    def __init__(
+        self,
+        model: RagModel,
+        *,
+        settings: TrainingSettings,
+        run_dir: Path,
+        accelerator: Accelerator,
+        card: Mapping[str, Any] | None,
+    ) -> None:
+        self.model, self.settings, self.accelerator, self.card = model, settings, accelerator, card
+        self.run_dir, self.metrics_path = run_dir, run_dir / "metrics.jsonl"
+        self.last, self.best = run_dir / "checkpoints" / "last", run_dir / "checkpoints" / "best"
+        self.progress = Progress(Selection(settings.best_metric, settings.best_mode))
+        self.wrapped: Any = model
+        self.reads: Mapping[str, Any] = {}
+
+    def start(self, reads: Mapping[str, Any], *, resume: bool) -> None:
+        """Builds the optimizer, and takes up the interrupted run where there is one."""
+        self.reads = reads
+        state = self._interrupted() if resume else None
+        if state is not None:
+            require_same(state.record, self.settings, reads)
+            restore_weights(self.model, self.last)
+        elif self.accelerator.is_main_process:
+            for folder in (self.last, self.best):
+                shutil.rmtree(folder, ignore_errors=True)
+        if self.accelerator.is_main_process:
+            _remove_torn(self.run_dir)
+        if self.settings.gradient_checkpointing:
+            _checkpoint_activations(self.model.generator.model)
+        self.groups = trainable(self.model)
+        self.progress.start_sums = checksums(self.groups)
+        self.optimizer, self.stepper = self._stepper()
+        if state is not None:
+            load_optimizer_tensors(self.model, self.optimizer, state.tensors)
+            self.progress = Progress.from_json(state.record["progress"])
+            self.stepper.skipped_steps = self.progress.skipped_steps
+            if self.accelerator.scaler is not None:
+                self.accelerator.scaler.load_state_dict(state.record["scaler"])
+            logger.info("%s is continued after step %d", self.run_dir, self.progress.step)
+
+    @property
+    def complete(self) -> bool:
+        """Whether no step is left."""
+        return self.progress.stopped_early or self.progress.step >= self.settings.steps
+
+    def go(self, examples: Sequence[Example], evaluate: Evaluate | None, dev_examples: Sequence[Example]) -> None:
+        """Does the steps that are left."""
+        progress, settings = self.progress, self.settings
+        began = time.perf_counter() - progress.seconds
+        if evaluate is not None and progress.step == 0:
+            metrics = self._evaluate(evaluate, dev_examples)
+            progress.selection.require_metric(metrics)
+            progress.initial_metrics = finite_or_none(metrics)
+        tracker = self._tracker()
+        path = self.metrics_path if self.accelerator.is_main_process else None
+        with MetricsLog(path, after_step=progress.step) as log:
+            for batch in self._batches(examples):
+                row = self.stepper.run(progress.step + 1, batch)
+                progress.step += 1
+                progress.skipped_steps = self.stepper.skipped_steps
+                at_end = progress.step == settings.steps
+                evaluated = evaluate is not None and (at_end or _every(settings.eval_every, progress.step))
+                if at_end or (evaluated and progress.skipped_steps < progress.step):
+                    self._require_changed()
+                if evaluate is not None and evaluated:
+                    row |= self._select(self._evaluate(evaluate, dev_examples))
+                log.append(row)
+                tracker.log(row)
+                progress.seconds = time.perf_counter() - began
+                if evaluated or at_end or _every(settings.save_every, progress.step):
+                    log.sync()  # the checkpoint counts on the rows up to its step
+                    self._save()
+                if progress.stopped_early:
+                    break
+        tracker.finish()
+
+    def _interrupted(self) -> TrainingState | None:
+        atomic.recover(self.last)
+        return read_state(self.last) if (self.last / RECORD).exists() else None
+
+    def _stepper(self) -> tuple[torch.optim.Optimizer, Stepper]:
+        s = self.settings
+        optimizer = build_optimizer(
+            self.model,
+            generator_lr=s.generator_lr,
+            query_encoder_lr=s.query_encoder_lr,
+            weight_decay=s.weight_decay,
+            betas=(s.adam_beta1, s.adam_beta2),
+            epsilon=s.adam_epsilon,
+        )
+        self.wrapped, prepared = self.accelerator.prepare(self.model, optimizer)
+        stepper = Stepper(
+            self.accelerator,
+            model=self.wrapped,
+            optimizer=prepared,
+            schedule=build_schedule(optimizer, name=s.schedule, warmup_steps=s.warmup_steps, total_steps=s.steps),
+            groups=self.groups,
+            settings=s,
+        )
+        return optimizer, stepper
+
+    def _batches(self, examples: Sequence[Example]) -> Iterator[list[Example]]:
+        s, done = self.settings, self.progress.step
+        lengths = [len(e.query) + len(e.answers[0]) for e in examples] if s.bucket_by_length else None
+        order = batches(len(examples), batch_size=s.batch_size, seed=s.seed, start_step=done, lengths=lengths)
+        hide = not (s.progress and self.accelerator.is_main_process)
+        with tqdm(total=s.steps, initial=done, desc="train", unit="step", disable=hide) as bar:
+            for indices in islice(order, s.steps - done):
+                yield [examples[index] for index in indices]
+                bar.update()
+
+    def _evaluate(self, evaluate: Evaluate, dev_examples: Sequence[Example]) -> dict[str, float]:
+        """Metrics of the model as it is, the same on all processes."""
+        shared: list[Any] = [None]
+        if self.accelerator.is_main_process:
+            self.model.eval()
+            with torch.no_grad():
+                shared = [{name: float(value) for name, value in evaluate(self.model, dev_examples).items()}]
+        metrics: dict[str, float] = broadcast_object_list(shared)[0]
+        logger.info("step %d: %s", self.progress.step, ", ".join(f"{k} {v:.4g}" for k, v in metrics.items()))
+        return metrics
+
+    def _select(self, metrics: Mapping[str, float]) -> dict[str, float]:
+        """Takes in an evaluation, keeps the best weights, and returns what it adds to the step's row."""
+        progress = self.progress
+        progress.final_metrics = finite_or_none(metrics)
+        if progress.selection.consider(metrics, progress.step, eligible=not self.stepper.last_was_skipped):
+            self._write(self.best)
+        progress.stopped_early = progress.selection.exhausted(self.settings.patience)
+        return {f"eval/{name}": value for name, value in metrics.items()}
+
+    def _save(self) -> None:
+        scaler = self.accelerator.scaler
+        record = {
+            "progress": self.progress.to_json(),
+            "settings": asdict(self.settings),
+            "reads": dict(self.reads),
+            "random_state": "reseeded from (seed, step, process) before each step",
+            "scaler": scaler.state_dict() if scaler is not None else None,
+        }
+        tensors = optimizer_tensors(self.model, self.optimizer) if self.accelerator.is_main_process else {}
+        self._write(self.last, TrainingState(record, tensors))
+
+    def _write(self, directory: Path, state: TrainingState | None = None) -> None:
+        if self.accelerator.is_main_process:
+            metrics = {name: value for name, value in self.progress.final_metrics.items() if value is not None}
+            told = {key: value for key, value in asdict(self.settings).items() if key not in FREE_TO_CHANGE}
+            card = {"Training": {"step": self.progress.step, **metrics, **told}, **(self.card or {})}
+            save_checkpoint(self.model, directory, state=state, card=card)
+        self.accelerator.wait_for_everyone()
+
+    def _require_changed(self) -> None:
+        """Did training change the weights at all? A group that stood still is a warning."""
+        before, after = self.progress.start_sums, checksums(self.groups)
+        still = [group for group in after if after[group] == before[group]]
+        if len(still) == len(after):
+            raise TrainingError(
+                f"{' and '.join(still)} must change in training, got the same weights after step {self.progress.step}. "
+                "Raise the learning rates, or keep the weights in fp32: bf16 weights round small updates away."
+            )
+        for group in still:
+            logger.warning("no weight of %s changed in %d steps", group, self.progress.step)
+
+    def _tracker(self) -> Tracker:
+        project = self.settings.wandb_project if self.accelerator.is_main_process else None
+        config = {**asdict(self.settings), **self.reads}
+        return Tracker(project, mode=self.settings.wandb_mode, directory=self.run_dir, config=config)
+
+
+def _checkpoint_activations(module: Any) -> None:
+    # transformers renamed it in 5.2x
+    enable = getattr(module, "activation_checkpointing_enable", None) or module.gradient_checkpointing_enable
+    enable()
+
+
+def _remove_torn(run_dir: Path) -> None:
+    """Removes what a kill left of writes that were never finished; a checkpoint of it may be large."""
+    for torn in [*run_dir.glob(".metrics.jsonl.*.tmp"), *(run_dir / "checkpoints").glob(".*.tmp")]:
+        shutil.rmtree(torn) if torn.is_dir() else torn.unlink()
+
+
+def _every(interval: int, step: int) -> bool:
+    return interval > 0 and step % interval == 0

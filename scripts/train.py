@@ -1,0 +1,28 @@
+"""Trains query encoder and generator together on questions and answers (section 2.4); options in configs/train.yaml."""
+
+from __future__ import annotations
+
+import hydra
+from omegaconf import DictConfig
+
+from ragx import build, config, schema
+from ragx.training.loop import train
+
+
+@hydra.main(version_base="1.3", config_path="../configs", config_name="train")
+@config.plain_errors
+def main(raw: DictConfig) -> None:
+    """Trains in the folder of the run and prints the checkpoint; the same `hydra.run.dir` again resumes that run."""
+    cfg = config.resolve(raw, schema.Train)
+    run_dir = config.output_directory()
+    config.save(cfg, run_dir)
+    examples = build.examples(cfg.data.train)
+    dev_examples = None if cfg.data.dev is None else build.examples(cfg.data.dev)
+    settings = cfg.training.settings(seed=cfg.experiment.seed)
+    card = {"Run": {"name": cfg.experiment.name, "questions": cfg.data.train, "seed": settings.seed}}
+    result = train(build.model(cfg), examples, settings=settings, run_dir=run_dir, dev_examples=dev_examples, card=card)
+    print(f"{result.checkpoint}: step {result.step}, metrics in {result.metrics_path}")
+
+
+if __name__ == "__main__":
+    main()
