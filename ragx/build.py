@@ -16,6 +16,7 @@ from ragx.data.world_leaders.facts import EDITIONS
 from ragx.data.world_leaders.questions import hot_swap_questions, questions
 from ragx.errors import ConfigError
 from ragx.generator.seq2seq import Seq2SeqGenerator
+from ragx.limits import EMBEDDED
 from ragx.model import CLOSED_BOOK, DECODERS, RagModel
 from ragx.protocols import Retriever
 from ragx.records import Example, Passage
@@ -24,7 +25,7 @@ from ragx.retriever.dense import DenseRetriever, build_index
 from ragx.retriever.manifest import Manifest
 from ragx.retriever.passage_encoder import PassageEncoder
 from ragx.retriever.query_encoder import QueryEncoder
-from ragx.schema import EMBEDDED, BuildIndex, DataConfig, Generate, GeneratorConfig, ModelConfig, RetrieverConfig, Train
+from ragx.schema import BuildIndex, DataConfig, Generate, GeneratorConfig, ModelConfig, RetrieverConfig, Train
 from ragx.training.checkpoint import load_checkpoint, read_record
 
 CHECKPOINTS = Path(__file__).parent / "checkpoints"

@@ -27,9 +27,20 @@ from omegaconf.errors import OmegaConfBaseException
 from ragx import atomic
 from ragx.errors import ConfigError, RagxError
 from ragx.generator.template import Template
+from ragx.limits import EMBEDDED
 from ragx.model import DECODERS
 from ragx.retriever.index import resolve_parameters
-from ragx.schema import EMBEDDED, BuildIndex, Evaluate, Generate, HotSwap, IndexConfig, RetrieverConfig, Train
+from ragx.schema import (
+    BuildIndex,
+    Demo,
+    Evaluate,
+    Generate,
+    HotSwap,
+    IndexConfig,
+    Pretrain,
+    RetrieverConfig,
+    Train,
+)
 
 T = TypeVar("T")
 
@@ -37,7 +48,7 @@ T = TypeVar("T")
 _STAMP = f"{datetime.now():%Y-%m-%d_%H-%M-%S}-{secrets.token_hex(3)}"
 OmegaConf.register_new_resolver("run_stamp", lambda: _STAMP, replace=True)
 
-for _schema in (BuildIndex, Train, Generate, Evaluate, HotSwap):
+for _schema in (BuildIndex, Train, Generate, Evaluate, HotSwap, Demo, Pretrain):
     ConfigStore.instance().store(name=f"{_schema.__name__}_schema", node=_schema)
 
 

@@ -46,7 +46,7 @@ class Generator(Protocol):
         ...
 
     def token_logprobs(self, encoded: Any, labels: Tensor, rows: Tensor) -> Tensor:
-        """Teacher-forced log p(y_i|x,z,y_<i), (N, T): sequence n is read against row `rows[n]`; 0 where labels are -100."""
+        """Teacher-forced log p(y_i|x,z,y_<i), (N, T): sequence n against row `rows[n]`; 0 where labels are -100."""
         ...
 
     def begin(self, encoded: Any, rows: Tensor) -> Any:

@@ -7,78 +7,40 @@ carries its limit as metadata; `ragx.config.resolve` reads them all and reports 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, fields
-from pathlib import Path
-from typing import Any
+from dataclasses import asdict, dataclass, fields
 
 from omegaconf import MISSING
 
 from ragx.decoding.settings import DecodingSettings
+from ragx.limits import all_at_least, at_least, file, folder, one_of, share, weights
 from ragx.model import DECODERS, MODEL_KINDS
+from ragx.training.pretraining import PretrainingSettings
 from ragx.training.settings import TrainingSettings
 
-EMBEDDED = "world_leaders:"
 RETRIEVER_KINDS = ("dense", "bm25")
 DECODER_NAMES = tuple(dict.fromkeys(name for fitting in DECODERS.values() for name in fitting))
-
-
-def _limited(condition: str, holds: Callable[[Any], bool]) -> Any:
-    return field(default=MISSING, metadata={"condition": condition, "holds": holds})
-
-
-def _at_least(bound: float) -> Any:
-    return _limited(f"be >= {bound}", lambda value: value >= bound)
-
-
-def _all_at_least(bound: int) -> Any:
-    return _limited(f"be one or more numbers >= {bound}", lambda values: bool(values) and min(values) >= bound)
-
-
-def _one_of(*options: str) -> Any:
-    return _limited(f"be one of {', '.join(options)}", lambda value: value in options)
-
-
-def _file() -> Any:
-    """A file that is read, or part of the embedded knowledge base."""
-    condition = f"be a file or {EMBEDDED}..."
-    return field(default=MISSING, metadata={"condition": condition, "holds": _is_readable, "path": True})
-
-
-def _is_readable(value: str) -> bool:
-    return value.startswith(EMBEDDED) or Path(value).is_file()
-
-
-def _folder() -> Any:
-    """A folder or file that a script reads or writes, made absolute; its content is checked where it is opened."""
-    return field(default=MISSING, metadata={"path": True})
-
-
-def _weights() -> Any:
-    """A folder where there is one of that name, else a name: embedded or on the hub."""
-    return field(default=MISSING, metadata={"path": True, "name": True})
 
 
 @dataclass
 class ModelConfig:
     """Which likelihood, over how many passages; null means as in the checkpoint."""
 
-    kind: str | None = _one_of(*MODEL_KINDS)
-    n_docs: int | None = _at_least(1)
-    max_target_length: int = _at_least(1)
-    checkpoint: str | None = _folder()
+    kind: str | None = one_of(*MODEL_KINDS)
+    n_docs: int | None = at_least(1)
+    max_target_length: int = at_least(1)
+    checkpoint: str | None = folder()
 
 
 @dataclass
 class RetrieverConfig:
     """p(z|x): which encoders, and whether q(x) is trained."""
 
-    kind: str = _one_of(*RETRIEVER_KINDS)
-    query_encoder: str | None = _weights()
-    passage_encoder: str | None = _weights()
-    pooling: str | None = _one_of("cls", "mean")
-    max_query_length: int | None = _at_least(1)
-    max_passage_length: int | None = _at_least(1)
+    kind: str = one_of(*RETRIEVER_KINDS)
+    query_encoder: str | None = weights()
+    passage_encoder: str | None = weights()
+    pooling: str | None = one_of("cls", "mean")
+    max_query_length: int | None = at_least(1)
+    max_passage_length: int | None = at_least(1)
     freeze_query_encoder: bool = MISSING
 
 
@@ -86,19 +48,19 @@ class RetrieverConfig:
 class IndexConfig:
     """The frozen index: where it lies and how it is built; `ragx.retriever.index` checks kind and parameters."""
 
-    directory: str = _folder()
+    directory: str = folder()
     kind: str = MISSING
     parameters: dict[str, int] = MISSING
-    batch_size: int = _at_least(1)
-    device: str = _one_of("auto", "cpu", "cuda")
+    batch_size: int = at_least(1)
+    device: str = one_of("auto", "cpu", "cuda")
 
 
 @dataclass
 class GeneratorConfig:
     """p(y|x,z): any BART or T5 of Hugging Face, and what it reads."""
 
-    checkpoint: str = _weights()
-    max_input_length: int = _at_least(8)
+    checkpoint: str = weights()
+    max_input_length: int = at_least(8)
     template: str = MISSING
     bos_in_labels: bool = MISSING
 
@@ -107,7 +69,7 @@ class GeneratorConfig:
 class DecodingConfig:
     """Which decoder, null for the usual one of the model's kind; the rest are the fields of `DecodingSettings`."""
 
-    decoder: str | None = _one_of(*DECODER_NAMES)
+    decoder: str | None = one_of(*DECODER_NAMES)
     num_beams: int = MISSING
     num_return_sequences: int = MISSING
     max_length: int = MISSING
@@ -115,8 +77,8 @@ class DecodingConfig:
     length_penalty: float = MISSING
     early_stopping: bool = MISSING
     max_sequences_in_flight: int | None = MISSING
-    batch_size: int = _at_least(1)
-    device: str = _one_of("auto", "cpu", "cuda")
+    batch_size: int = at_least(1)
+    device: str = one_of("auto", "cpu", "cuda")
 
     def settings(self) -> DecodingSettings:
         """What the decoders take; raises ConfigError."""
@@ -128,11 +90,11 @@ class DecodingConfig:
 class DataConfig:
     """Passages and questions."""
 
-    passages: str = _file()
+    passages: str = file()
     edition: str | None = MISSING
-    train: str = _file()
-    dev: str | None = _file()
-    questions: str = _file()
+    train: str = file()
+    dev: str | None = file()
+    questions: str = file()
 
 
 @dataclass
@@ -175,7 +137,7 @@ class ExperimentConfig:
     """What the run is called and the one seed that everything random in it comes from."""
 
     name: str = MISSING
-    seed: int = _at_least(0)
+    seed: int = at_least(0)
 
 
 @dataclass
@@ -211,26 +173,26 @@ class Generate:
     generator: GeneratorConfig = MISSING
     decoding: DecodingConfig = MISSING
     data: DataConfig = MISSING
-    output: str | None = _folder()
+    output: str | None = folder()
 
 
 @dataclass
 class Evaluate:
     """Schema of configs/evaluate.yaml."""
 
-    predictions: str = _file()
+    predictions: str = file()
     data: DataConfig = MISSING
-    success_at: list[int] = _all_at_least(1)  # noqa: RUF009 (a field, as the others are)
-    seed: int = _at_least(0)
-    output: str | None = _folder()
+    success_at: list[int] = all_at_least(1)  # noqa: RUF009 (a field, as the others are)
+    seed: int = at_least(0)
+    output: str | None = folder()
 
 
 @dataclass
 class EditionConfig:
     """One edition of a knowledge base: its index and the questions whose answers are those of its date."""
 
-    index: str = _folder()
-    questions: str = _file()
+    index: str = folder()
+    questions: str = file()
 
 
 @dataclass
@@ -242,4 +204,68 @@ class HotSwap:
     decoding: DecodingConfig = MISSING
     before: EditionConfig = MISSING
     after: EditionConfig = MISSING
-    output: str | None = _folder()
+    output: str | None = folder()
+
+
+@dataclass
+class Demo:
+    """Schema of configs/demo.yaml: the whole path on the embedded knowledge base."""
+
+    run_dir: str = folder()
+    n_docs: int = at_least(1)
+    retriever: RetrieverConfig = MISSING
+    generator: GeneratorConfig = MISSING
+    decoding: DecodingConfig = MISSING
+    training: TrainingConfig = MISSING
+    seed: int = at_least(0)
+
+
+@dataclass
+class NanoConfig:
+    """Width and depth of a nano model; the feed-forward layers are four times as wide."""
+
+    vocab_size: int = at_least(300)
+    d_model: int = at_least(8)
+    layers: int = at_least(1)
+    heads: int = at_least(1)
+
+
+@dataclass
+class MixtureConfig:
+    """What pretraining batches are made of.
+
+    `invented` is the share of invented countries. `infilling` is the share of steps that denoise, the rest being cloze,
+    after `infilling_steps` that all denoise: there every target token teaches copying, and cloze builds on it.
+    """
+
+    invented: float = share()
+    infilling: float = share()
+    infilling_steps: int = at_least(0)
+
+
+@dataclass
+class PretrainingConfig:
+    """The fields of `PretrainingSettings`, which explains and checks them."""
+
+    steps: int = MISSING
+    batch_size: int = MISSING
+    learning_rate: float = MISSING
+    warmup_steps: int = MISSING
+    max_grad_norm: float = MISSING
+    seed: int = at_least(0)
+    save_every: int = MISSING
+
+    def settings(self) -> PretrainingSettings:
+        """What `ragx.training.pretraining.pretrain` takes."""
+        return PretrainingSettings(**asdict(self))
+
+
+@dataclass
+class Pretrain:
+    """Schema of configs/pretrain_generator.yaml and configs/pretrain_bi_encoder.yaml."""
+
+    directory: str = folder()
+    threads: int = at_least(1)
+    size: NanoConfig = MISSING
+    mixture: MixtureConfig = MISSING
+    pretraining: PretrainingConfig = MISSING

@@ -25,6 +25,9 @@ SCHEMAS: dict[str, Any] = {
     "generate": schema.Generate,
     "evaluate": schema.Evaluate,
     "hot_swap": schema.HotSwap,
+    "demo": schema.Demo,
+    "pretrain_generator": schema.Pretrain,
+    "pretrain_bi_encoder": schema.Pretrain,
 }
 # What a script cannot do without.
 GIVEN = {
@@ -33,6 +36,9 @@ GIVEN = {
     "generate": ["model.checkpoint=somewhere"],
     "evaluate": ["predictions=predictions.jsonl"],
     "hot_swap": ["model.checkpoint=somewhere"],
+    "demo": [],
+    "pretrain_generator": [],
+    "pretrain_bi_encoder": [],
 }
 GROUP_FILES = sorted(path for path in CONFIGS.rglob("*.yaml") if path.parent not in (CONFIGS, CONFIGS / "hydra"))
 # Two groups that go together.

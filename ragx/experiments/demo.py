@@ -38,7 +38,12 @@ from ragx.training.loop import train
 
 logger = logging.getLogger(__name__)
 
-KINDS = {"rag_sequence": "rag_sequence", "rag_token": "rag_token", "closed_book": "closed_book", "frozen": "rag_sequence"}
+KINDS = {
+    "rag_sequence": "rag_sequence",
+    "rag_token": "rag_token",
+    "closed_book": "closed_book",
+    "frozen": "rag_sequence",
+}
 DECODERS = {
     "rag_sequence": ("thorough", "fast"),
     "rag_token": ("token_beam", "greedy"),
@@ -96,9 +101,12 @@ def run_demo(config: Demo) -> dict[str, Any]:
             retrieval["before"] = _success(model, tests, stages, name="before")
         with stages.stage(f"train.{name}"):
             train(
-                model, questions("train"), settings=config.training.settings(seed=config.experiment.seed),
-                run_dir=run_dir / "models" / name, card={"Task": "The embedded demo: world leaders as of 2016-12."},
-            )  # fmt: skip
+                model,
+                questions("train"),
+                settings=config.training.settings(seed=config.seed),
+                run_dir=run_dir / "models" / name,
+                card={"Task": "The embedded demo: world leaders as of 2016-12."},
+            )
         for decoder in DECODERS[name]:
             metrics = _answer(model, tests, decoder, config, stages, name=name)
             exact_match[name][decoder] = metrics
@@ -108,16 +116,24 @@ def run_demo(config: Demo) -> dict[str, Any]:
     results = {
         "exact_match": _values(exact_match, "exact_match"),
         "exact_match_before": {name: {d: m["value"] for d, m in row.items()} for name, row in before.items()},
-        "exact_match_ci95": {name: {d: m["exact_match"]["ci95"] for d, m in row.items()} for name, row in exact_match.items()},
+        "exact_match_ci95": {
+            name: {d: m["exact_match"]["ci95"] for d, m in row.items()} for name, row in exact_match.items()
+        },
         "exact_match_by_kind": _by_kind(exact_match),
-        "supported_share": _values({name: row for name, row in exact_match.items() if name != "closed_book"}, "cited_full"),
+        "supported_share": _values(
+            {name: row for name, row in exact_match.items() if name != "closed_book"}, "cited_full"
+        ),
         "questions": len(tests),
         "retrieval": {"success_at": retrieval["after"], "success_at_before": retrieval["before"]},
         "hot_swap": swap,
         "seconds": {**stages.seconds, "total": round(sum(stages.seconds.values()), 2)},
         "peak_rss_mib": _peak_rss(run_dir),
-        "seed": config.experiment.seed,
-        "versions": {"python": platform.python_version(), "torch": torch.__version__, "transformers": transformers.__version__},
+        "seed": config.seed,
+        "versions": {
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+            "transformers": transformers.__version__,
+        },
         "fingerprints": {"indexes": {name: DenseRetriever.open(path).fingerprint for name, path in indexes.items()}},
     }
     with atomic.open_file(run_dir / "results.json") as handle:
@@ -140,18 +156,26 @@ def _model(config: Demo, name: str, retriever: DenseRetriever) -> RagModel:
     if kind == "closed_book":
         return RagModel(kind=kind, generator=generator)
     encoder = build.query_encoder(config.retriever)
-    return RagModel(kind=kind, generator=generator, query_encoder=encoder, retriever=retriever, n_docs=config.n_docs,
-                    freeze_query_encoder=name == "frozen")  # fmt: skip
+    model = RagModel(kind=kind, generator=generator, query_encoder=encoder, retriever=retriever, n_docs=config.n_docs)
+    model.freeze_query_encoder = name == "frozen"
+    return model
 
 
-def _answer(model: RagModel, tests: Sequence[Example], decoder: str, config: Demo, stages: Stages, *, name: str) -> dict:
+def _answer(
+    model: RagModel, tests: Sequence[Example], decoder: str, config: Demo, stages: Stages, *, name: str
+) -> dict:
     """Metrics of the test questions, after writing their predictions file."""
     path = stages.path.parent / "predictions" / f"{name}.{decoder}.jsonl"
     with stages.stage(f"decode.{name}.{decoder}"):
         predict_to_file(
-            model, tests, path, decoder=decoder, settings=config.decoding.settings(),
-            batch_size=config.decoding.batch_size, provenance={"seed": config.experiment.seed},
-        )  # fmt: skip
+            model,
+            tests,
+            path,
+            decoder=decoder,
+            settings=config.decoding.settings(),
+            batch_size=config.decoding.batch_size,
+            provenance={"seed": config.seed},
+        )
     return evaluate(read_predictions(path), tests)
 
 
@@ -180,8 +204,14 @@ def _hot_swap(
     }
     with stages.stage("hot_swap"):
         if not all(path.exists() for path in paths.values()):
-            answers = answer_matrix(model, retriever=retriever, index_dirs=indexes, questions=asked,
-                                    decoder=DECODERS["rag_sequence"][0], settings=config.decoding.settings())  # fmt: skip
+            answers = answer_matrix(
+                model,
+                retriever=retriever,
+                index_dirs=indexes,
+                questions=asked,
+                decoder=DECODERS["rag_sequence"][0],
+                settings=config.decoding.settings(),
+            )
             for (index, about), path in paths.items():
                 write_predictions(path, answers[index][about])
     read: dict[str, dict[str, list[Prediction]]] = {

@@ -9,7 +9,7 @@ import json
 import logging
 import platform
 import random
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
 
@@ -34,9 +34,10 @@ from ragx.generator.inputs import InputBuilder
 from ragx.generator.seq2seq import Seq2SeqGenerator
 from ragx.records import Passage
 from ragx.retriever.tower import Tower
+from ragx.schema import Pretrain
 from ragx.training.bi_encoder import average_rank, in_batch_nll
 from ragx.training.denoising import by_length, cloze_loss, infilling_loss
-from ragx.training.pretraining import PretrainingSettings, pretrain
+from ragx.training.pretraining import pretrain
 from ragx.training.vocabulary import byte_level_bpe, wordpiece
 
 logger = logging.getLogger(__name__)
@@ -46,36 +47,10 @@ MAX_ANSWER = 32
 POOL = 8  # batches that are drawn together and sorted by length
 
 
-@dataclass(frozen=True)
-class NanoSize:
-    """Width and depth of a nano model; the feed-forward layers are four times as wide."""
-
-    vocab_size: int
-    d_model: int
-    layers: int
-    heads: int
-
-
-@dataclass(frozen=True)
-class Mixture:
-    """What the batches are made of.
-
-    Attributes:
-        invented: share of invented countries.
-        infilling: share of steps that denoise; the rest are cloze.
-        infilling_steps: steps at the start that all denoise. Copying shows there first, since every target token
-            teaches it, and cloze, with its few target tokens, builds on it.
-    """
-
-    invented: float
-    infilling: float
-    infilling_steps: int
-
-
-def pretrain_generator(
-    directory: Path, *, size: NanoSize, mixture: Mixture, settings: PretrainingSettings, command: str
-) -> None:
-    """Trains `bart-nano` and writes it to `directory` in Hugging Face format with its model card."""
+def pretrain_generator(config: Pretrain, *, command: str) -> Path:
+    """Trains `bart-nano`, writes it to `config.directory` in Hugging Face format with its model card, returns where."""
+    size, mixture, settings = config.size, config.mixture, config.pretraining.settings()
+    torch.set_num_threads(config.threads)
     maker = ClozeMaker(invented=mixture.invented)
     tokenizer = byte_level_bpe(_texts(maker, settings.seed), size=size.vocab_size, max_length=MAX_LENGTH)
     torch.manual_seed(settings.seed)
@@ -113,37 +88,34 @@ def pretrain_generator(
         right = [inputs.decode(answer.tolist()) == row[1] for answer, row in zip(ids, rows, strict=True)]
         return {"invented_cloze_exact_match": float(np.mean(right))}
 
-    history = pretrain(generator, step_loss, settings=settings, folder=directory.with_name(f"{directory.name}.run"),
-                       evaluate=evaluate)  # fmt: skip
-    facts = {"size": asdict(size), "mixture": asdict(mixture), "settings": asdict(settings)}
-    with atomic.directory(directory) as folder:
+    history = pretrain(generator, step_loss, settings=settings, folder=_run_folder(config), evaluate=evaluate)
+    with atomic.directory(config.directory) as folder:
         generator.save_pretrained(folder)
-        _write_card(folder, "bart-nano", GENERATOR_DATA, command=command, facts=facts, history=history)
+        _write_card(folder, "bart-nano", GENERATOR_DATA, command=command, config=config, history=history)
+    return Path(config.directory)
 
 
-def pretrain_bi_encoder(
-    directory: Path, *, size: NanoSize, mixture: Mixture, settings: PretrainingSettings, command: str
-) -> None:
-    """Trains the two towers of `dpr-nano` and writes them to `directory`/query_encoder and /passage_encoder."""
+def pretrain_bi_encoder(config: Pretrain, *, command: str) -> Path:
+    """Trains the two towers of `dpr-nano`, writes them under `config.directory`, returns where."""
+    size, mixture, settings = config.size, config.mixture, config.pretraining.settings()
+    torch.set_num_threads(config.threads)
     maker = ClozeMaker(invented=mixture.invented)
     tokenizer = wordpiece(_texts(maker, settings.seed), size=size.vocab_size, max_length=MAX_LENGTH // 2)
     torch.manual_seed(settings.seed)
-    config = DPRConfig(
+    bert = DPRConfig(
         vocab_size=len(tokenizer), hidden_size=size.d_model, num_hidden_layers=size.layers,
         num_attention_heads=size.heads, intermediate_size=4 * size.d_model, max_position_embeddings=MAX_LENGTH // 2,
         hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
     )  # fmt: skip
-    query, passage = DPRQuestionEncoder(config), DPRContextEncoder(config)
+    query, passage = DPRQuestionEncoder(bert), DPRContextEncoder(bert)
     passage.ctx_encoder.load_state_dict(query.question_encoder.state_dict())  # DPR starts both towers from one BERT
-    towers = nn.ModuleDict({
-        "query_encoder": Tower(query, tokenizer, pooling="cls", max_length=MAX_LENGTH // 2),
-        "passage_encoder": Tower(passage, tokenizer, pooling="cls", max_length=MAX_LENGTH // 2),
-    })  # fmt: skip
+    query_tower = Tower(query, tokenizer, pooling="cls", max_length=MAX_LENGTH // 2)
+    passage_tower = Tower(passage, tokenizer, pooling="cls", max_length=MAX_LENGTH // 2)
+    towers = nn.ModuleDict({"query_encoder": query_tower, "passage_encoder": passage_tower})
 
     def embed(draws: list[Cloze]) -> tuple[Tensor, Tensor]:
         sentences = [draw.sentence.format(mask=tokenizer.mask_token) for draw in draws]
         passages = [draw.positive for draw in draws] + [draw.negative for draw in draws]
-        query_tower, passage_tower = towers["query_encoder"], towers["passage_encoder"]
         passage_ids = passage_tower.tokenize([title for title, _ in passages], [text for _, text in passages])
         query_ids = query_tower.tokenize(sentences)
         return query_tower(*query_tower.pad(query_ids)), passage_tower(*passage_tower.pad(passage_ids))
@@ -162,15 +134,23 @@ def pretrain_bi_encoder(
         query_embeds, passage_embeds = embed(draws)
         scores = query_embeds @ passage_embeds.T
         right = (scores.argmax(1) == torch.arange(len(draws))).double().mean()
-        return {"invented_top1_of_1000": right.item(), "average_rank": average_rank(query_embeds, passage_embeds).item()}
+        return {
+            "invented_top1_of_1000": right.item(),
+            "average_rank": average_rank(query_embeds, passage_embeds).item(),
+        }
 
-    history = pretrain(towers, step_loss, settings=settings, folder=directory.with_name(f"{directory.name}.run"),
-                       evaluate=evaluate)  # fmt: skip
-    facts = {"size": asdict(size), "mixture": asdict(mixture), "settings": asdict(settings)}
-    with atomic.directory(directory) as folder:
-        for name, tower in towers.items():
-            tower.save_pretrained(folder / name)
-        _write_card(folder, "dpr-nano", BI_ENCODER_DATA, command=command, facts=facts, history=history)
+    history = pretrain(towers, step_loss, settings=settings, folder=_run_folder(config), evaluate=evaluate)
+    with atomic.directory(config.directory) as folder:
+        query_tower.save_pretrained(folder / "query_encoder")
+        passage_tower.save_pretrained(folder / "passage_encoder")
+        _write_card(folder, "dpr-nano", BI_ENCODER_DATA, command=command, config=config, history=history)
+    return Path(config.directory)
+
+
+def _run_folder(config: Pretrain) -> Path:
+    """Where the state of an unfinished run lies, beside the checkpoint that it will become."""
+    directory = Path(config.directory)
+    return directory.with_name(f"{directory.name}.run")
 
 
 def _row(draw: Cloze) -> tuple[str, str, Passage]:
@@ -182,7 +162,11 @@ def _texts(maker: ClozeMaker, seed: int) -> list[str]:
     rng = random.Random(f"{seed}:vocabulary")
     real = [f"{passage.title} / {passage.text}" for passage in edition(EDITIONS[0])]
     sentences = [maker.draw(rng) for _ in range(len(real))]
-    return [*real, *(" / ".join(draw.positive) for draw in sentences), *(draw.sentence.format(mask="") for draw in sentences)]
+    return [
+        *real,
+        *(" / ".join(draw.positive) for draw in sentences),
+        *(draw.sentence.format(mask="") for draw in sentences),
+    ]
 
 
 GENERATOR_DATA = (
@@ -196,12 +180,16 @@ BI_ENCODER_DATA = (
 )
 
 
-def _write_card(folder: Path, name: str, data: str, *, command: str, facts: dict, history: list[dict[str, float]]) -> None:
+def _write_card(
+    folder: Path, name: str, data: str, *, command: str, config: Pretrain, history: list[dict[str, float]]
+) -> None:
     last = history[-1]
+    facts = {key: value for key, value in asdict(config).items() if key != "directory"}
     figures = "\n".join(f"| {key} | {value:.4g} |" for key, value in last.items())
     card = (
         f"# {name}\n\nA nano checkpoint for demonstrations and tests, pretrained from random weights. Not of use for "
-        f"anything else.\n\n**Data.** {data} It has read no question of any split and nothing of the 2018-12 edition.\n\n"
+        f"anything else.\n\n**Data.** {data} It has read no question of any split and "
+        f"nothing of the 2018-12 edition.\n\n"
         f"**Command.** `{command}`\n\n**Settings.**\n\n```json\n{json.dumps(facts, indent=1)}\n```\n\n"
         f"**At the end.** On {platform.machine()} with {torch.get_num_threads()} CPU thread(s), torch "
         f"{torch.__version__}, transformers {transformers.__version__}:\n\n| figure | value |\n|---|---|\n{figures}\n"
@@ -209,5 +197,3 @@ def _write_card(folder: Path, name: str, data: str, *, command: str, facts: dict
     (folder / "MODEL_CARD.md").write_text(card, encoding="utf-8")
     rows = "".join(json.dumps(row) + "\n" for row in history)
     (folder / "training_log.jsonl").write_text(rows, encoding="utf-8")
-
-

@@ -30,7 +30,9 @@ def in_batch_nll(query_embeds: Tensor, passage_embeds: Tensor, *, false_negative
     scores = query_embeds.float() @ passage_embeds.float().T
     if false_negatives is not None:
         if false_negatives.shape != scores.shape:
-            raise ShapeError(f"false_negatives must have shape {tuple(scores.shape)}, got {tuple(false_negatives.shape)}.")
+            raise ShapeError(
+                f"false_negatives must have shape {tuple(scores.shape)}, got {tuple(false_negatives.shape)}."
+            )
         own = torch.eye(batch, n_passages, dtype=torch.bool, device=scores.device)
         scores = scores.masked_fill(false_negatives & ~own, float("-inf"))
     positives = scores.diagonal()

@@ -222,7 +222,7 @@ class Run:
 
 
 def _checkpoint_activations(module: Any) -> None:
-    # transformers renamed it in 5.2x
+    # Later versions of transformers have renamed it.
     enable = getattr(module, "activation_checkpointing_enable", None) or module.gradient_checkpointing_enable
     enable()
 

@@ -6,6 +6,7 @@ metrics.jsonl is the record of a run; this is a copy of it. Offline is the defau
 from __future__ import annotations
 
 import importlib
+import inspect
 import logging
 from collections.abc import Mapping
 from pathlib import Path
@@ -42,7 +43,7 @@ class Tracker:
 
     def _start(self, project: str, mode: str, directory: Path, config: Mapping[str, Any]) -> None:
         wandb = importlib.import_module("wandb")
-        if mode == "online" and not wandb.api.api_key:
+        if mode == "online" and not _has_key(wandb):  # it would ask for one at the terminal, and wait
             logger.warning("wandb has no key: tracking offline. Run `wandb login`, then `wandb sync` on %s.", directory)
             mode = "offline"
         self._run = wandb.init(
@@ -61,3 +62,9 @@ class Tracker:
         except Exception as error:  # not ours to name: a missing package, a key, a network, its service process
             logger.warning("wandb is off for the rest of the run (%s: %s)", type(error).__name__, error)
             self._run = None
+
+
+def _has_key(wandb: Any) -> bool:
+    if "prompt" in inspect.signature(wandb.login).parameters:
+        return bool(wandb.login(prompt=False))
+    return bool(wandb.api.api_key)  # earlier versions; later ones warn of its end

@@ -1,6 +1,7 @@
 """Tokenizers trained from a corpus, for checkpoints that start from nothing (the nano ones).
 
-Byte-level BPE as BART has it, WordPiece as BERT has it, both through the `tokenizers` library and saved by transformers.
+Byte-level BPE as BART has it, WordPiece as BERT has it, both through the `tokenizers` library and saved by
+transformers.
 """
 
 from __future__ import annotations

@@ -31,10 +31,10 @@ def weights(model: RagModel) -> dict[str, torch.Tensor]:
 
 def no_dropout(model: RagModel) -> RagModel:
     for module in model.modules():
-        if hasattr(module, "dropout") and isinstance(module.dropout, float):
-            module.dropout = 0.0
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.0
+        elif isinstance(getattr(module, "dropout", None), float):  # BART's layers hold the rate itself
+            setattr(module, "dropout", 0.0)  # noqa: B010
     return model
 
 

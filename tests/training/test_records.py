@@ -129,7 +129,7 @@ class FakeWandb(SimpleNamespace):
 
     def __init__(self, fails: str = "", key: str | None = "key") -> None:
         super().__init__(rows=[], started=[], ended=0, fails=fails)
-        self.api = SimpleNamespace(api_key=key)
+        self.login = lambda *, prompt: key is not None
         self.Settings = lambda **options: options
 
     def init(self, **options: Any) -> FakeWandb:

@@ -12,12 +12,14 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import TypeVar
 
 from ragx.data.world_leaders import templates as t
 from ragx.data.world_leaders.editions import Stated, country_passages, office_passage, stated_passages
 from ragx.data.world_leaders.facts import EDITIONS, Office, Spell, follows, offices, spells, spells_until, spoken_month
 
 AS_OF = EDITIONS[0]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +68,12 @@ def statements(known: Sequence[Spell]) -> Iterator[Statement]:
         else:
             yield Statement(f"leads:{spell.country}", t.LEADS_SENTENCE, slots, ("leader", "leader", "country"))
         if later is not None and follows(spell, later):
-            change = {"country": slots["country"], "earlier": spell.leader, "later": later.leader,
-                      "month": spoken_month(later.start)}  # fmt: skip
+            change = {
+                "country": slots["country"],
+                "earlier": spell.leader,
+                "later": later.leader,
+                "month": spoken_month(later.start),
+            }
             yield Statement(f"handover:{name}", t.HANDOVER, change, ("earlier", "later", "month"))
             yield Statement(f"handover:{name}", t.SUCCESSION, change, ("earlier", "later"))
 
@@ -75,8 +81,12 @@ def statements(known: Sequence[Spell]) -> Iterator[Statement]:
 def office_statements(office: Office) -> Iterator[Statement]:
     """Everything that can be said in one sentence about one office."""
     holder, since = office.holder(AS_OF)
-    slots = {"country": t.with_article(office.country), "office": office.office, "holder": holder,
-             "since": spoken_month(since)}  # fmt: skip
+    slots = {
+        "country": t.with_article(office.country),
+        "office": office.office,
+        "holder": holder,
+        "since": spoken_month(since),
+    }
     name = f"{office.country}:{office.office}"
     yield Statement(f"office:{name}", t.OFFICE, slots, ("holder",))
     yield Statement(f"office_since:{name}", t.OFFICE_SENTENCE, slots, ("since", "holder"))
@@ -98,12 +108,12 @@ class ClozeMaker:
     def draw(self, rng: random.Random) -> Cloze:
         """One cloze pair."""
         if rng.random() < self.invented:
-            country, said, stated = self._invent(rng)
+            said, stated = self._invent(rng)
             candidates = {s.fact: [p for p in stated if s.fact in p.facts] for s in said}
         else:
             of_office = rng.random() < self.offices
             said = self.real[of_office]
-            candidates, stated = self.real_passages, ()
+            candidates, stated = self.real_passages, []
         statement = said[rng.randrange(len(said))]
         positive = _choose(rng, candidates[statement.fact])
         pool = stated or self.by_country[statement.fact.split(":")[1]]
@@ -113,37 +123,53 @@ class ClozeMaker:
         sentence = _choose(rng, [p for p in statement.phrasings if "{" + masked + "}" in p])
         sentence = sentence.format(**{**statement.slots, masked: "{mask}"})
         sentence = sentence[:1].upper() + sentence[1:]
-        return Cloze(sentence, statement.slots[masked], (positive.title, positive.text), (negative.title, negative.text),
-                     statement.fact, positive.facts)  # fmt: skip
+        return Cloze(
+            sentence,
+            statement.slots[masked],
+            (positive.title, positive.text),
+            (negative.title, negative.text),
+            statement.fact,
+            positive.facts,
+        )
 
     def passage(self, rng: random.Random) -> tuple[str, str]:
         """(title, text) of a passage for denoising, real or invented in the same shares."""
         if rng.random() < self.invented:
-            stated: Sequence[Stated] = self._invent(rng)[2]
+            stated: Sequence[Stated] = self._invent(rng)[1]
         else:
             stated = self.by_country[_choose(rng, sorted(self.by_country))]
         chosen = _choose(rng, stated)
         return chosen.title, chosen.text
 
-    def _invent(self, rng: random.Random) -> tuple[str, list[Statement], list[Stated]]:
+    def _invent(self, rng: random.Random) -> tuple[list[Statement], list[Stated]]:
         """An invented country with a few leaders and two offices: what can be said, and the passages."""
         country, salt = self.names.country(rng), rng.random()
         if rng.random() < self.offices:
             titles = rng.sample(_office_titles(), 2)
             posts = [Office(country, title, ((self.names.leader(rng), _month(rng, 1990, 2016)),)) for title in titles]
             said = [statement for post in posts for statement in office_statements(post)]
-            return country, said, [office_passage(post, AS_OF, salt) for post in posts]
+            return said, [office_passage(post, AS_OF, salt) for post in posts]
         known: list[Spell] = []
         months = rng.randrange(1945 * 12, 2005 * 12)
         for number in range(rng.randint(3, 5)):
             start, months = months, months + rng.randrange(1, 110)
             is_open = months > 2016 * 12 + 10
             birth = str(start // 12 - rng.randint(30, 75)) if rng.random() < 0.92 else None
-            known.append(Spell(country, number, self.names.leader(rng), _iso(start), None if is_open else _iso(months),
-                               birth, rng.random() < 0.1, rng.random() < 0.2))  # fmt: skip
+            known.append(
+                Spell(
+                    country,
+                    number,
+                    self.names.leader(rng),
+                    _iso(start),
+                    None if is_open else _iso(months),
+                    birth,
+                    rng.random() < 0.1,
+                    rng.random() < 0.2,
+                )
+            )
             if is_open:
                 break
-        return country, list(statements(known)), list(country_passages(tuple(known), AS_OF, salt))
+        return list(statements(known)), list(country_passages(tuple(known), AS_OF, salt))
 
 
 class NameMaker:
@@ -152,8 +178,12 @@ class NameMaker:
     def __init__(self) -> None:
         people = [spell.leader for rows in spells().values() for spell in rows if spell.start <= AS_OF]
         people += [office.holder(AS_OF)[0] for office in offices()]
-        self.people = _Letters(word for name in people for word in name.split() if len(word) > 2 and chr(34) not in word)
-        self.places = _Letters(word for name in spells() for word in name.split() if len(word) > 3 and word[0].isupper())
+        self.people = _Letters(
+            word for name in people for word in name.split() if len(word) > 2 and chr(34) not in word
+        )
+        self.places = _Letters(
+            word for name in spells() for word in name.split() if len(word) > 3 and word[0].isupper()
+        )
         self.words = [len(name.split()) for name in people]
 
     def leader(self, rng: random.Random) -> str:
@@ -184,7 +214,7 @@ class _Letters:
                 return word[2:].rstrip("$")
 
 
-def _choose(rng: random.Random, options: Sequence) -> object:
+def _choose(rng: random.Random, options: Sequence[T]) -> T:
     return options[rng.randrange(len(options))]
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 
 from ragx.data.world_leaders import templates as t
 from ragx.data.world_leaders.facts import (
@@ -41,7 +42,12 @@ class Stated:
 def spell_passage(spell: Spell, earlier: Spell | None, later: Spell | None, salt: object) -> Stated:
     """The passage on one term of one leader."""
     key = (salt, spell.country, spell.number)
-    slots = {"country": t.with_article(spell.country), "leader": spell.leader, "start": spoken_month(spell.start), **t.pronouns(spell.woman)}
+    slots = {
+        "country": t.with_article(spell.country),
+        "leader": spell.leader,
+        "start": spoken_month(spell.start),
+        **t.pronouns(spell.woman),
+    }
     name = f"{spell.country}:{spell.number}"
     facts = {f"start:{name}", f"country:{name}"}
     if spell.end:
@@ -73,8 +79,13 @@ def spell_passage(spell: Spell, earlier: Spell | None, later: Spell | None, salt
 def handover_passage(earlier: Spell, later: Spell, salt: object) -> Stated:
     """The passage on one change of power."""
     key = (salt, earlier.country, earlier.number, "change")
-    slots = {"country": t.with_article(earlier.country), "earlier": earlier.leader, "later": later.leader,
-             "month": spoken_month(later.start), "since": spoken_month(earlier.start)}  # fmt: skip
+    slots = {
+        "country": t.with_article(earlier.country),
+        "earlier": earlier.leader,
+        "later": later.leader,
+        "month": spoken_month(later.start),
+        "since": spoken_month(earlier.start),
+    }
     sentences = [t.say(t.HANDOVER, *key, **slots), t.say(t.HANDOVER_PAST, *key, "past", **slots)]
     facts = {f"handover:{earlier.country}:{earlier.number}"}
     facts |= {f"start:{later.country}:{later.number}", f"start:{earlier.country}:{earlier.number}"}
@@ -98,8 +109,14 @@ def government_passage(known: tuple[Spell, ...], as_of: str, salt: object) -> St
     if spell.end is not None:
         return None
     key = (salt, spell.country, "government")
-    slots = {"country": t.with_article(spell.country), "leader": spell.leader, "start": spoken_month(spell.start),
-             "as_of": spoken_month(as_of), "count": str(len(known)), "first": known[0].leader}  # fmt: skip
+    slots = {
+        "country": t.with_article(spell.country),
+        "leader": spell.leader,
+        "start": spoken_month(spell.start),
+        "as_of": spoken_month(as_of),
+        "count": str(len(known)),
+        "first": known[0].leader,
+    }
     sentences = [t.say(options, *key, i, **slots) for i, options in enumerate((t.LEADS, t.LEADS_SINCE))]
     if len(known) > 2:
         sentences.append(t.say(t.LEADS_COUNT, *key, 2, **slots))
@@ -112,8 +129,13 @@ def office_passage(office: Office, as_of: str, salt: object) -> Stated:
     """The passage on one office and who holds it at the edition's date."""
     holder, since = office.holder(as_of)
     key = (salt, office.country, office.office)
-    slots = {"country": t.with_article(office.country), "office": office.office, "holder": holder, "since": spoken_month(since),
-             "as_of": spoken_month(as_of)}  # fmt: skip
+    slots = {
+        "country": t.with_article(office.country),
+        "office": office.office,
+        "holder": holder,
+        "since": spoken_month(since),
+        "as_of": spoken_month(as_of),
+    }
     parts = (t.OFFICE, t.OFFICE_SINCE, t.OFFICE_PLACE, t.OFFICE_AS_OF)
     text = " ".join(t.say(options, *key, i, **slots) for i, options in enumerate(parts))
     name = f"{office.country}:{office.office}"
@@ -127,7 +149,7 @@ def country_passages(known: tuple[Spell, ...], as_of: str, salt: object) -> Iter
     neighbours = zip([None, *known[:-1]], known, [*known[1:], None], strict=True)
     for earlier, spell, later in neighbours:
         yield spell_passage(spell, earlier, later, salt)
-    for earlier, later in zip(known, known[1:], strict=False):
+    for earlier, later in pairwise(known):
         if follows(earlier, later):
             yield handover_passage(earlier, later, salt)
     government = government_passage(known, as_of, salt)
@@ -163,8 +185,16 @@ def stated_edition(as_of: str) -> tuple[tuple[Passage, frozenset[str]], ...]:
         for chunk, stated in enumerate(articles[source]):
             span = (start, start + len(stated.text))
             start = span[1] + 1
-            passage = Passage(source, as_of, str(chunk), stated.title, stated.text, span,
-                              valid_from=stated.valid_from, valid_to=stated.valid_to)  # fmt: skip
+            passage = Passage(
+                source,
+                as_of,
+                str(chunk),
+                stated.title,
+                stated.text,
+                span,
+                valid_from=stated.valid_from,
+                valid_to=stated.valid_to,
+            )
             placed.append((passage, stated.facts))
     return tuple(placed)
 

@@ -91,7 +91,9 @@ def offices() -> tuple[Office, ...]:
 def spells_until(country_spells: tuple[Spell, ...], as_of: str) -> tuple[Spell, ...]:
     """What was known at an edition: spells begun by then, an end that came later still open."""
     return tuple(
-        Spell(spell.country, spell.number, spell.leader, spell.start, None, spell.birth_year, spell.woman, spell.military)
+        Spell(
+            spell.country, spell.number, spell.leader, spell.start, None, spell.birth_year, spell.woman, spell.military
+        )
         if spell.end is not None and spell.end > as_of
         else spell
         for spell in country_spells

@@ -43,8 +43,16 @@ class _Asked:
 @cache
 def split_of(country: str, seed: int) -> str:
     """The split of a country: about 70% train, 10% dev, 20% test. States that followed one another stay together."""
-    together = {"Soviet Union": "Russia", "Yugoslavia": "Serbia", "West Germany": "Germany", "East Germany": "Germany",
-                "Czechoslovakia": "Czechia", "North Yemen": "Yemen", "South Yemen": "Yemen", "South Vietnam": "Vietnam"}  # fmt: skip
+    together = {
+        "Soviet Union": "Russia",
+        "Yugoslavia": "Serbia",
+        "West Germany": "Germany",
+        "East Germany": "Germany",
+        "Czechoslovakia": "Czechia",
+        "North Yemen": "Yemen",
+        "South Yemen": "Yemen",
+        "South Vietnam": "Vietnam",
+    }
     return t.pick(("train",) * 7 + ("dev",) + ("test",) * 2, seed, "split", together.get(country, country))
 
 
@@ -153,6 +161,11 @@ def _ask_office(office: Office, as_of: str) -> Iterator[_Asked]:
 def _names(spell: Spell) -> tuple[str, ...]:
     """The leader's name and the fuller form under which an office of the country lists the same person."""
     words = set(spell.leader.lower().split())
-    fuller = [holder for office in offices() if office.country == spell.country for holder, _ in office.holders
-              if words <= set(holder.lower().split())]  # fmt: skip
+    fuller = [
+        holder
+        for office in offices()
+        if office.country == spell.country
+        for holder, _ in office.holders
+        if words <= set(holder.lower().split())
+    ]
     return tuple(dict.fromkeys([spell.leader, *fuller]))

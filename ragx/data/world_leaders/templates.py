@@ -1,6 +1,7 @@
 """How facts are said: several phrasings a fact, for passages, for single sentences and for questions.
 
-Slots: {country} {leader} {start} {end} {birth} {earlier} {later} {month} {office} {holder} {since} {as_of} {He} {he} {his}.
+Slots: {country} {leader} {start} {end} {birth} {earlier} {later} {month} {office} {holder} {since} {as_of} {He} {he}
+{his}.
 A passage uses one phrasing, a cloze sentence another one, so that reading is never string matching.
 """
 
@@ -120,7 +121,11 @@ OFFICE_SENTENCE = (
 SHORT_START = ("{leader} took office in {start}.", "The term of {leader} began in {start}.")
 SHORT_END = ("{leader} left office in {end}.", "The term of {leader} ended in {end}.")
 LED = ("{leader} led {country}.", "The country of {leader} was {country}.", "{leader} was in power in {country}.")
-LEADS_SENTENCE = ("{leader} leads {country}.", "The leader of {country} is {leader}.", "{country} is governed by {leader}.")
+LEADS_SENTENCE = (
+    "{leader} leads {country}.",
+    "The leader of {country} is {leader}.",
+    "{country} is governed by {leader}.",
+)
 SUCCESSION = (
     "After {earlier}, {country} was led by {later}.",
     "Before {later}, {country} was led by {earlier}.",
@@ -129,28 +134,67 @@ SUCCESSION = (
 )
 
 QUESTIONS = {
-    "who_leads": ("Who leads {country}?", "Who is the leader of {country}?", "Who is at the head of {country}?",
-                  "Which person governs {country}?"),
-    "took_office": ("When did {leader} of {country} take office?", "When did {leader} come to power in {country}?",
-                    "In which month did the rule of {leader} over {country} begin?", "When did {leader} take office?"),
-    "left_office": ("When did {leader} of {country} leave office?", "When did {leader} give up power in {country}?",
-                    "In which month did the rule of {leader} over {country} end?", "When did {leader} leave office?"),
-    "predecessor": ("Who led {country} before {leader}?", "Who was the predecessor of {leader} in {country}?",
-                    "From whom did {leader} take over in {country}?", "Whom did {leader} follow as leader of {country}?"),
-    "successor": ("Who led {country} after {leader}?", "Who was the successor of {leader} in {country}?",
-                  "Who took over from {leader} in {country}?", "Who followed {leader} as leader of {country}?"),
-    "country_led": ("Which country did {leader} lead?", "What country was governed by {leader}?",
-                    "Of which country was {leader} the leader?", "Where was {leader} in power?"),
-    "birth_year": ("In which year was {leader} of {country} born?", "When was {leader} of {country} born?",
-                   "What is the year of birth of {leader}, leader of {country}?", "In which year was {leader} born?"),
-    "came_to_power": ("Who came to power in {country} in {start}?", "Who took office in {country} in {start}?",
-                      "Whose rule over {country} began in {start}?", "Who became the leader of {country} in {start}?"),
-    "office_holder": ("Who is the {office} of {country}?", "Who holds the office of {office} of {country}?",
-                      "Who serves {country} as {office}?", "What is the name of the {office} of {country}?"),
-    "office_since": ("Since when has {holder} been {office} of {country}?", "When did {holder} become {office} of {country}?",
-                     "In which month did {holder} enter office as {office} of {country}?",
-                     "When did the term of {holder} as {office} of {country} begin?"),
-}  # fmt: skip
+    "who_leads": (
+        "Who leads {country}?",
+        "Who is the leader of {country}?",
+        "Who is at the head of {country}?",
+        "Which person governs {country}?",
+    ),
+    "took_office": (
+        "When did {leader} of {country} take office?",
+        "When did {leader} come to power in {country}?",
+        "In which month did the rule of {leader} over {country} begin?",
+        "When did {leader} take office?",
+    ),
+    "left_office": (
+        "When did {leader} of {country} leave office?",
+        "When did {leader} give up power in {country}?",
+        "In which month did the rule of {leader} over {country} end?",
+        "When did {leader} leave office?",
+    ),
+    "predecessor": (
+        "Who led {country} before {leader}?",
+        "Who was the predecessor of {leader} in {country}?",
+        "From whom did {leader} take over in {country}?",
+        "Whom did {leader} follow as leader of {country}?",
+    ),
+    "successor": (
+        "Who led {country} after {leader}?",
+        "Who was the successor of {leader} in {country}?",
+        "Who took over from {leader} in {country}?",
+        "Who followed {leader} as leader of {country}?",
+    ),
+    "country_led": (
+        "Which country did {leader} lead?",
+        "What country was governed by {leader}?",
+        "Of which country was {leader} the leader?",
+        "Where was {leader} in power?",
+    ),
+    "birth_year": (
+        "In which year was {leader} of {country} born?",
+        "When was {leader} of {country} born?",
+        "What is the year of birth of {leader}, leader of {country}?",
+        "In which year was {leader} born?",
+    ),
+    "came_to_power": (
+        "Who came to power in {country} in {start}?",
+        "Who took office in {country} in {start}?",
+        "Whose rule over {country} began in {start}?",
+        "Who became the leader of {country} in {start}?",
+    ),
+    "office_holder": (
+        "Who is the {office} of {country}?",
+        "Who holds the office of {office} of {country}?",
+        "Who serves {country} as {office}?",
+        "What is the name of the {office} of {country}?",
+    ),
+    "office_since": (
+        "Since when has {holder} been {office} of {country}?",
+        "When did {holder} become {office} of {country}?",
+        "In which month did {holder} enter office as {office} of {country}?",
+        "When did the term of {holder} as {office} of {country} begin?",
+    ),
+}
 
 ARTICLE = frozenset({
     "United States", "United Kingdom", "Netherlands", "Philippines", "Soviet Union", "Dominican Republic", "Maldives",

@@ -11,6 +11,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from ragx import atomic
 
@@ -41,7 +42,10 @@ def mend_name(raw: str) -> str:
 
 def _shouts(word: str) -> bool:
     letters = re.sub(r"[^A-Za-z]", "", word)
-    return any(len(part) >= 2 and part.isupper() and not re.fullmatch(r"[IVX]+", part) for part in word.split("-")) and len(letters) > 2
+    return (
+        any(len(part) >= 2 and part.isupper() and not re.fullmatch(r"[IVX]+", part) for part in word.split("-"))
+        and len(letters) > 2
+    )
 
 
 def country_on(code: str, names: dict[str, str], start: str) -> str:
@@ -53,19 +57,25 @@ def country_on(code: str, names: dict[str, str], start: str) -> str:
     return names[code]
 
 
-def tidy_spells(rows: Iterable[dict[str, str]], names: dict[str, str]) -> tuple[list[dict], list[dict]]:
+def tidy_spells(
+    rows: Iterable[dict[str, str]], names: dict[str, str]
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """The spells sorted by country and start, and what was dropped from them with the reason."""
-    by_code: dict[str, list[dict]] = defaultdict(list)
-    dropped: list[dict] = []
+    by_code: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    dropped: list[dict[str, Any]] = []
     for row in rows:
         year, month, day = int(row["syear"]), int(row["smonth"]), int(row["sdate"])
         start = f"{year:04d}-{month:02d}-{day:02d}"
         end = f"{int(row['eyear']):04d}-{int(row['emonth']):02d}" if row["eyear"].strip() else ""
-        spell = {
-            "country": country_on(row["ccode"], names, start), "leader": mend_name(row["leader"]), "start": start,
-            "end": end, "birth_year": row["birthyear"].strip(), "woman": int(row["gender"].strip() == "0"),
+        spell: dict[str, Any] = {
+            "country": country_on(row["ccode"], names, start),
+            "leader": mend_name(row["leader"]),
+            "start": start,
+            "end": end,
+            "birth_year": row["birthyear"].strip(),
+            "woman": int(row["gender"].strip() == "0"),
             "military": int(row["militarycareer"].strip() == "1"),
-        }  # fmt: skip
+        }
         place = {"country": spell["country"], "leader": spell["leader"]}
         if day > calendar.monthrange(year, month)[1] or (end and end < start[:7]):
             dropped.append({**place, "field": "start", "value": start, "reason": "no such date, or after the end"})
@@ -75,14 +85,21 @@ def tidy_spells(rows: Iterable[dict[str, str]], names: dict[str, str]) -> tuple[
             dropped.append({**place, "field": "birth_year", "value": spell["birth_year"], "reason": reason})
             spell["birth_year"] = ""
         by_code[row["ccode"]].append(spell)
-    kept: list[dict] = []
+    kept: list[dict[str, Any]] = []
     for code in sorted(by_code, key=int):
         spells = sorted(by_code[code], key=lambda spell: spell["start"])
         for spell, following in zip(spells, [*spells[1:], None], strict=True):
             if following is not None and (not spell["end"] or spell["end"] > following["start"][:7]):
                 reason = f"ends after {following['leader']} began on {following['start']}; the whole spell is left out"
-                dropped.append({"country": spell["country"], "leader": spell["leader"], "field": "end",
-                                "value": spell["end"], "reason": reason})  # fmt: skip
+                dropped.append(
+                    {
+                        "country": spell["country"],
+                        "leader": spell["leader"],
+                        "field": "end",
+                        "value": spell["end"],
+                        "reason": reason,
+                    }
+                )
             else:
                 kept.append(spell)
     return kept, dropped
@@ -91,15 +108,30 @@ def tidy_spells(rows: Iterable[dict[str, str]], names: dict[str, str]) -> tuple[
 def tidy_offices(changed: Iterable[dict[str, str]], unchanged: Iterable[dict[str, str]]) -> list[dict]:
     """One row an office, with who held it in December 2016 and in December 2018 and since when."""
     rows = [
-        {"country": row["country"], "office": row["position"], "territory": row["territory"],
-         "holder_2016_12": mend_name(row["holder_2016_12"]), "since_2016_12": row["since_2016_holder"],
-         "holder_2018_12": mend_name(row["holder_2018_12"]), "since_2018_12": row["since_2018_holder"]}
+        {
+            "country": row["country"],
+            "office": row["position"],
+            "territory": row["territory"],
+            "holder_2016_12": mend_name(row["holder_2016_12"]),
+            "since_2016_12": row["since_2016_holder"],
+            "holder_2018_12": mend_name(row["holder_2018_12"]),
+            "since_2018_12": row["since_2018_holder"],
+        }
         for row in changed
-    ]  # fmt: skip
+    ]
     for row in unchanged:
         holder = mend_name(row["holder"])
-        rows.append({"country": row["country"], "office": row["position"], "territory": "0", "holder_2016_12": holder,
-                     "since_2016_12": row["since"], "holder_2018_12": holder, "since_2018_12": row["since"]})  # fmt: skip
+        rows.append(
+            {
+                "country": row["country"],
+                "office": row["position"],
+                "territory": "0",
+                "holder_2016_12": holder,
+                "since_2016_12": row["since"],
+                "holder_2018_12": holder,
+                "since_2018_12": row["since"],
+            }
+        )
     return sorted(rows, key=lambda row: (row["country"], row["office"]))
 
 

@@ -15,7 +15,10 @@ from ragx.data.world_leaders.facts import EDITIONS, Spell, follows, offices, spe
 from ragx.records import text_sha256
 
 # A change of facts or templates changes the pretrained checkpoints' corpus: regenerate both, then this digest.
-DIGESTS = {"2016-12": "2073fdeb07a9d1bab574b3990420686b4790998e0ea2d8ffe915c8489033df28", "2018-12": "c7f7dc08a3702e1c56187d2e179c7dc643a6ad5a873fa51d713bb1c0535609c9"}
+DIGESTS = {
+    "2016-12": "2073fdeb07a9d1bab574b3990420686b4790998e0ea2d8ffe915c8489033df28",
+    "2018-12": "c7f7dc08a3702e1c56187d2e179c7dc643a6ad5a873fa51d713bb1c0535609c9",
+}
 
 
 def digest(as_of: str) -> str:
@@ -86,7 +89,11 @@ def test_the_changed_offices_differ_between_the_editions() -> None:
     assert (len(changed), len(offices())) == (92, 230)
     texts = {as_of: {p.source: p.text for p in edition(as_of)} for as_of in EDITIONS}
     for office in changed:
-        source = next(s for s in texts["2016-12"] if s.startswith("office/") and office.holder("2016-12")[0] in texts["2016-12"][s])
+        source = next(
+            s
+            for s in texts["2016-12"]
+            if s.startswith("office/") and office.holder("2016-12")[0] in texts["2016-12"][s]
+        )
         assert texts["2016-12"][source] != texts["2018-12"][source]
 
 

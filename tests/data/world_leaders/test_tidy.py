@@ -67,7 +67,9 @@ def test_a_country_is_named_as_it_was_when_the_spell_began() -> None:
 @pytest.mark.skipif(not SHARED.exists(), reason="the raw leader lists are not on this machine")
 def test_the_committed_csvs_are_what_the_raw_lists_give() -> None:
     raw = list(csv.DictReader(open(SHARED / "reign_leaderlist_2021_03.csv", encoding="latin-1", newline="")))
-    names = {row["code"]: row["country"] for row in csv.DictReader(open(tidy.FOLDER / "countries.csv", encoding="utf-8"))}
+    names = {
+        row["code"]: row["country"] for row in csv.DictReader(open(tidy.FOLDER / "countries.csv", encoding="utf-8"))
+    }
     kept, dropped = tidy.tidy_spells(raw, names)
     committed = list(csv.DictReader(open(tidy.FOLDER / "spells.csv", encoding="utf-8", newline="")))
     assert [{key: str(value) for key, value in row.items()} for row in kept] == committed

@@ -1,0 +1,57 @@
+"""Fields of the config schema that carry their limit as metadata; `ragx.config.resolve` reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import field
+from pathlib import Path
+from typing import Any
+
+from omegaconf import MISSING
+
+EMBEDDED = "world_leaders:"
+
+
+def limited(condition: str, holds: Callable[[Any], bool]) -> Any:
+    """A field whose value must meet `holds`; `condition` completes "<key> must ..."."""
+    return field(default=MISSING, metadata={"condition": condition, "holds": holds})
+
+
+def at_least(bound: float) -> Any:
+    """A number with a lower bound."""
+    return limited(f"be >= {bound}", lambda value: value >= bound)
+
+
+def all_at_least(bound: int) -> Any:
+    """A list of numbers, not empty, each with a lower bound."""
+    return limited(f"be one or more numbers >= {bound}", lambda values: bool(values) and min(values) >= bound)
+
+
+def share() -> Any:
+    """A number between 0 and 1."""
+    return limited("be between 0 and 1", lambda value: 0 <= value <= 1)
+
+
+def one_of(*options: str) -> Any:
+    """One of a few names."""
+    return limited(f"be one of {', '.join(options)}", lambda value: value in options)
+
+
+def file() -> Any:
+    """A file that is read, or part of the embedded knowledge base."""
+    condition = f"be a file or {EMBEDDED}..."
+    return field(default=MISSING, metadata={"condition": condition, "holds": _is_readable, "path": True})
+
+
+def _is_readable(value: str) -> bool:
+    return value.startswith(EMBEDDED) or Path(value).is_file()
+
+
+def folder() -> Any:
+    """A folder or file that a script reads or writes, made absolute; its content is checked where it is opened."""
+    return field(default=MISSING, metadata={"path": True})
+
+
+def weights() -> Any:
+    """A folder where there is one of that name, else a name: embedded or on the hub."""
+    return field(default=MISSING, metadata={"path": True, "name": True})

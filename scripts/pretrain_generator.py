@@ -1,0 +1,27 @@
+"""Pretrains bart-nano: text infilling and salient-span cloze.
+
+Section 2.3; options in configs/pretrain_generator.yaml.
+"""
+
+from __future__ import annotations
+
+import logging
+
+import hydra
+from omegaconf import DictConfig
+
+from ragx import config, schema
+from ragx.experiments.pretrain import pretrain_generator
+
+
+@hydra.main(version_base="1.3", config_path="../configs", config_name="pretrain_generator")
+@config.plain_errors
+def main(raw: DictConfig) -> None:
+    """Writes the checkpoint to `directory`; started again after a kill, it goes on where it stopped."""
+    cfg = config.resolve(raw, schema.Pretrain)
+    logging.getLogger("ragx").setLevel(logging.INFO)
+    print(pretrain_generator(cfg, command="python scripts/pretrain_generator.py"))
+
+
+if __name__ == "__main__":
+    main()
