@@ -13,7 +13,7 @@ from omegaconf import MISSING
 
 from ragx.decoding.settings import DecodingSettings
 from ragx.limits import all_at_least, at_least, file, folder, one_of, share, weights
-from ragx.model import DECODERS, MODEL_KINDS
+from ragx.model import CLOSED_BOOK, DECODERS, MODEL_KINDS
 from ragx.training.pretraining import PretrainingSettings
 from ragx.training.settings import TrainingSettings
 
@@ -208,6 +208,16 @@ class HotSwap:
 
 
 @dataclass
+class ImportCheckpoint:
+    """Schema of configs/import_checkpoint.yaml; null means as the published checkpoint says."""
+
+    source: str = weights()
+    directory: str = folder()
+    kind: str | None = one_of(*(kind for kind in MODEL_KINDS if kind != CLOSED_BOOK))
+    max_input_length: int | None = at_least(8)
+
+
+@dataclass
 class Demo:
     """Schema of configs/demo.yaml: the whole path on the embedded knowledge base."""
 
@@ -218,6 +228,7 @@ class Demo:
     decoding: DecodingConfig = MISSING
     training: TrainingConfig = MISSING
     seed: int = at_least(0)
+    max_questions: int | None = at_least(1)
 
 
 @dataclass

@@ -10,47 +10,33 @@ from __future__ import annotations
 
 import json
 import logging
-import platform
-import resource
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
-import transformers
 
 from ragx import atomic, build
-from ragx.data.predictions import read_predictions, write_predictions
+from ragx.data.predictions import write_predictions
 from ragx.data.tasks import write_examples
 from ragx.data.world_leaders.editions import edition
 from ragx.data.world_leaders.facts import EDITIONS
 from ragx.data.world_leaders.questions import hot_swap_questions, questions
-from ragx.experiments.evaluate import SUCCESS_AT, evaluate
-from ragx.experiments.hot_swap import answer_matrix, summarize
+from ragx.errors import ConfigError
+from ragx.experiments.demo_results import DECODERS, MODELS, collect, predictions_path, swapped_path
+from ragx.experiments.evaluate import SUCCESS_AT
+from ragx.experiments.hot_swap import answer_matrix
 from ragx.experiments.predict import predict_to_file
 from ragx.model import RagModel
-from ragx.records import Example, Prediction
+from ragx.records import Example
 from ragx.retriever.dense import DenseRetriever, build_index
 from ragx.schema import Demo
 from ragx.training.loop import train
 
 logger = logging.getLogger(__name__)
-
-KINDS = {
-    "rag_sequence": "rag_sequence",
-    "rag_token": "rag_token",
-    "closed_book": "closed_book",
-    "frozen": "rag_sequence",
-}
-DECODERS = {
-    "rag_sequence": ("thorough", "fast"),
-    "rag_token": ("token_beam", "greedy"),
-    "closed_book": ("token_beam", "greedy"),
-    "frozen": ("thorough", "fast"),
-}
-MAIN, OTHER = EDITIONS
 
 
 class Stages:
@@ -81,64 +67,61 @@ def run_demo(config: Demo) -> dict[str, Any]:
     """Runs what is missing under `config.run_dir` and returns what results.json holds.
 
     Raises:
-        RagxError: the folder holds a demo with other settings, or any stage cannot do its work.
+        ConfigError: the folder holds a demo with other settings.
+        RagxError: a stage cannot do its work.
     """
     run_dir = Path(config.run_dir)
+    _require_same_demo(config, run_dir)
     stages = Stages(run_dir / "stages.json")
-    tests = questions("test")
+    tests = questions("test")[: config.max_questions]
+    swapped = {name: hot_swap_questions(name)[: config.max_questions] for name in EDITIONS}
     write_examples(run_dir / "questions.jsonl", tests)
     indexes, retriever = _index(config, run_dir, stages)
-    exact_match: dict[str, dict[str, Any]] = {name: {} for name in KINDS}
-    before: dict[str, dict[str, Any]] = {}
-    retrieval: dict[str, Any] = {}
-    swap: dict[str, Any] = {}
-    for name in KINDS:
+    for name, kind in MODELS.items():
         model = _model(config, name, retriever)
-        first = DECODERS[name][0]
         if name != "frozen":
-            before[name] = {first: _answer(model, tests, first, config, stages, name=f"before.{name}")["exact_match"]}
+            _answer(model, tests, f"before.{name}", DECODERS[name][0], config, stages)
         if name == "rag_sequence":
-            retrieval["before"] = _success(model, tests, stages, name="before")
+            _retrieve(model, tests, "before", stages)
         with stages.stage(f"train.{name}"):
             train(
                 model,
                 questions("train"),
                 settings=config.training.settings(seed=config.seed),
                 run_dir=run_dir / "models" / name,
-                card={"Task": "The embedded demo: world leaders as of 2016-12."},
+                card={"Task": f"The embedded demo, {name} ({kind}): world leaders as of {EDITIONS[0]}."},
             )
         for decoder in DECODERS[name]:
-            metrics = _answer(model, tests, decoder, config, stages, name=name)
-            exact_match[name][decoder] = metrics
+            _answer(model, tests, name, decoder, config, stages)
         if name == "rag_sequence":
-            retrieval["after"] = _success(model, tests, stages, name="after")
-            swap = _hot_swap(model, retriever, indexes, config, stages)
-    results = {
-        "exact_match": _values(exact_match, "exact_match"),
-        "exact_match_before": {name: {d: m["value"] for d, m in row.items()} for name, row in before.items()},
-        "exact_match_ci95": {
-            name: {d: m["exact_match"]["ci95"] for d, m in row.items()} for name, row in exact_match.items()
-        },
-        "exact_match_by_kind": _by_kind(exact_match),
-        "supported_share": _values(
-            {name: row for name, row in exact_match.items() if name != "closed_book"}, "cited_full"
-        ),
-        "questions": len(tests),
-        "retrieval": {"success_at": retrieval["after"], "success_at_before": retrieval["before"]},
-        "hot_swap": swap,
-        "seconds": {**stages.seconds, "total": round(sum(stages.seconds.values()), 2)},
-        "peak_rss_mib": _peak_rss(run_dir),
-        "seed": config.seed,
-        "versions": {
-            "python": platform.python_version(),
-            "torch": torch.__version__,
-            "transformers": transformers.__version__,
-        },
-        "fingerprints": {"indexes": {name: DenseRetriever.open(path).fingerprint for name, path in indexes.items()}},
+            _retrieve(model, tests, "after", stages)
+            _hot_swap(model, retriever, indexes, swapped, config, stages)
+    return collect(run_dir, tests, swapped, seconds=stages.seconds, seed=config.seed)
+
+
+def _require_same_demo(config: Demo, run_dir: Path) -> None:
+    """One folder, one demo: predictions and weights of other settings would be taken for these."""
+    asked = {**asdict(config), "run_dir": None, "base": _base_fingerprints(config)}
+    path = run_dir / "demo.json"
+    if not path.exists():
+        with atomic.open_file(path) as handle:
+            json.dump(asked, handle, indent=1)
+        return
+    found = json.loads(path.read_text())
+    changed = [key for key in asked if found.get(key) != json.loads(json.dumps(asked[key]))]
+    if changed:
+        raise ConfigError(
+            f"{key} must be as in the demo that {run_dir} holds, got another value. Choose another run_dir or delete it."
+            for key in changed
+        )
+
+
+def _base_fingerprints(config: Demo) -> dict[str, str]:
+    return {
+        "generator": build.generator(config.generator).fingerprint(),
+        "query_encoder": build.query_encoder(config.retriever).fingerprint(),
+        "passage_encoder": build.passage_encoder(config.retriever).fingerprint(),
     }
-    with atomic.open_file(run_dir / "results.json") as handle:
-        handle.write(json.dumps(results, indent=1, ensure_ascii=False) + "\n")
-    return results
 
 
 def _index(config: Demo, run_dir: Path, stages: Stages) -> tuple[dict[str, Path], DenseRetriever]:
@@ -147,12 +130,12 @@ def _index(config: Demo, run_dir: Path, stages: Stages) -> tuple[dict[str, Path]
     for name, directory in indexes.items():
         with stages.stage(f"index.{name}"):
             build_index(edition(name), passage_encoder=encoder, directory=directory, edition=name, reuse=True)
-    return indexes, DenseRetriever.open(indexes[MAIN], passage_encoder_fingerprint=encoder.fingerprint())
+    return indexes, DenseRetriever.open(indexes[EDITIONS[0]], passage_encoder_fingerprint=encoder.fingerprint())
 
 
 def _model(config: Demo, name: str, retriever: DenseRetriever) -> RagModel:
     """A model of pretrained parts, before any joint training."""
-    kind, generator = KINDS[name], build.generator(config.generator)
+    kind, generator = MODELS[name], build.generator(config.generator)
     if kind == "closed_book":
         return RagModel(kind=kind, generator=generator)
     encoder = build.query_encoder(config.retriever)
@@ -161,28 +144,27 @@ def _model(config: Demo, name: str, retriever: DenseRetriever) -> RagModel:
     return model
 
 
-def _answer(
-    model: RagModel, tests: Sequence[Example], decoder: str, config: Demo, stages: Stages, *, name: str
-) -> dict:
-    """Metrics of the test questions, after writing their predictions file."""
-    path = stages.path.parent / "predictions" / f"{name}.{decoder}.jsonl"
+def _answer(model: RagModel, tests: Sequence[Example], name: str, decoder: str, config: Demo, stages: Stages) -> None:
+    """Writes the predictions file of one model and decoder."""
     with stages.stage(f"decode.{name}.{decoder}"):
         predict_to_file(
             model,
             tests,
-            path,
+            predictions_path(stages.path.parent, name, decoder),
             decoder=decoder,
             settings=config.decoding.settings(),
             batch_size=config.decoding.batch_size,
             provenance={"seed": config.seed},
         )
-    return evaluate(read_predictions(path), tests)
 
 
-def _success(model: RagModel, tests: Sequence[Example], stages: Stages, *, name: str) -> dict[str, float]:
-    """success@k of the query encoder as it is now."""
+def _retrieve(model: RagModel, tests: Sequence[Example], when: str, stages: Stages) -> None:
+    """Writes success@k of the query encoder as it is now."""
+    path = stages.path.parent / f"retrieval.{when}.json"
+    if path.exists():
+        return
     hits = dict.fromkeys(SUCCESS_AT, 0)
-    with stages.stage(f"retrieve.{name}"), torch.no_grad():
+    with stages.stage(f"retrieve.{when}"), torch.no_grad():
         for start in range(0, len(tests), 64):
             batch = tests[start : start + 64]
             found, _ = model.retrieve([example.query for example in batch], n_docs=max(SUCCESS_AT))
@@ -190,18 +172,20 @@ def _success(model: RagModel, tests: Sequence[Example], stages: Stages, *, name:
                 ranks = [rank for rank, passage in enumerate(passages, 1) if passage.key in example.gold]
                 for k in SUCCESS_AT:
                     hits[k] += bool(ranks) and ranks[0] <= k
-    return {str(k): count / len(tests) for k, count in hits.items()}
+    with atomic.open_file(path) as handle:
+        json.dump({str(k): count / len(tests) for k, count in hits.items()}, handle)
 
 
 def _hot_swap(
-    model: RagModel, retriever: DenseRetriever, indexes: dict[str, Path], config: Demo, stages: Stages
-) -> dict[str, Any]:
-    asked = {name: hot_swap_questions(name) for name in EDITIONS}
-    paths = {
-        (index, about): stages.path.parent / "predictions" / f"hot_swap.index-{index}.questions-{about}.jsonl"
-        for index in EDITIONS
-        for about in EDITIONS
-    }
+    model: RagModel,
+    retriever: DenseRetriever,
+    indexes: dict[str, Path],
+    asked: dict[str, list[Example]],
+    config: Demo,
+    stages: Stages,
+) -> None:
+    """Writes the answers of both editions' questions from both editions' indexes."""
+    paths = {(i, q): swapped_path(stages.path.parent, index=i, questions=q) for i in EDITIONS for q in EDITIONS}
     with stages.stage("hot_swap"):
         if not all(path.exists() for path in paths.values()):
             answers = answer_matrix(
@@ -214,26 +198,3 @@ def _hot_swap(
             )
             for (index, about), path in paths.items():
                 write_predictions(path, answers[index][about])
-    read: dict[str, dict[str, list[Prediction]]] = {
-        index: {about: read_predictions(paths[index, about]) for about in EDITIONS} for index in EDITIONS
-    }
-    return summarize(read, asked)
-
-
-def _values(metrics: dict[str, dict[str, Any]], key: str) -> dict[str, dict[str, float]]:
-    return {name: {decoder: m[key]["value"] for decoder, m in row.items()} for name, row in metrics.items()}
-
-
-def _by_kind(metrics: dict[str, dict[str, Any]]) -> dict[str, dict[str, float]]:
-    """Exact match by kind of question, with the main decoder of each model."""
-    return {
-        name: {kind: m["exact_match"]["value"] for kind, m in row[DECODERS[name][0]]["by_kind"].items()}
-        for name, row in metrics.items()
-    }
-
-
-def _peak_rss(run_dir: Path) -> int:
-    """Peak resident memory of the process in MiB, or of the run that did the work where this one reused it."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-    earlier = run_dir / "results.json"
-    return max(peak, json.loads(earlier.read_text())["peak_rss_mib"]) if earlier.exists() else peak
