@@ -105,7 +105,7 @@ def pretrain_bi_encoder(config: Pretrain, *, command: str) -> Path:
     bert = DPRConfig(
         vocab_size=len(tokenizer), hidden_size=size.d_model, num_hidden_layers=size.layers,
         num_attention_heads=size.heads, intermediate_size=4 * size.d_model, max_position_embeddings=MAX_LENGTH // 2,
-        hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, initializer_range=size.d_model**-0.5,
+        hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
     )  # fmt: skip
     query, passage = DPRQuestionEncoder(bert), DPRContextEncoder(bert)
     passage.ctx_encoder.load_state_dict(query.question_encoder.state_dict())  # DPR starts both towers from one BERT

@@ -131,7 +131,7 @@ def _facts_to_ask(as_of: str) -> Iterator[_Asked]:
 
 def _ask_spell(spell: Spell, later: Spell | None, *, once: Callable[[str], bool]) -> Iterator[_Asked]:
     name, country = f"{spell.country}:{spell.number}", t.with_article(spell.country)
-    slots = {"country": country, "leader": spell.leader, "start": spoken_month(spell.start)}
+    slots = {"country": country, "leader": spell.leader}
     if later is not None and follows(spell, later):
         if once(spell.leader):
             yield _Asked("successor", f"handover:{name}", (later.leader,), slots)
@@ -142,7 +142,6 @@ def _ask_spell(spell: Spell, later: Spell | None, *, once: Callable[[str], bool]
     if not once(spell.leader):
         return
     yield _Asked("took_office", f"start:{name}", (spoken_month(spell.start),), slots)
-    yield _Asked("came_to_power", f"start:{name}", (spell.leader,), slots)
     yield _Asked("country_led", f"country:{name}", (spell.country,), slots)
     if spell.end:
         yield _Asked("left_office", f"end:{name}", (spoken_month(spell.end),), slots)

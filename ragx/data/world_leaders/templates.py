@@ -176,12 +176,6 @@ QUESTIONS = {
         "What is the year of birth of {leader}, leader of {country}?",
         "In which year was {leader} born?",
     ),
-    "came_to_power": (
-        "Who came to power in {country} in {start}?",
-        "Who took office in {country} in {start}?",
-        "Whose rule over {country} began in {start}?",
-        "Who became the leader of {country} in {start}?",
-    ),
     "office_holder": (
         "Who is the {office} of {country}?",
         "Who holds the office of {office} of {country}?",
