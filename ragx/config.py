@@ -23,6 +23,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.utils import to_absolute_path
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
+from transformers.utils import logging as transformers_logging
 
 from ragx import atomic
 from ragx.errors import ConfigError, RagxError
@@ -36,6 +37,7 @@ from ragx.schema import (
     Evaluate,
     Generate,
     HotSwap,
+    ImportCheckpoint,
     IndexConfig,
     Pretrain,
     RetrieverConfig,
@@ -48,7 +50,7 @@ T = TypeVar("T")
 _STAMP = f"{datetime.now():%Y-%m-%d_%H-%M-%S}-{secrets.token_hex(3)}"
 OmegaConf.register_new_resolver("run_stamp", lambda: _STAMP, replace=True)
 
-for _schema in (BuildIndex, Train, Generate, Evaluate, HotSwap, Demo, Pretrain):
+for _schema in (BuildIndex, Train, Generate, Evaluate, HotSwap, Demo, Pretrain, ImportCheckpoint):
     ConfigStore.instance().store(name=f"{_schema.__name__}_schema", node=_schema)
 
 
@@ -90,6 +92,7 @@ def plain_errors(main: Callable[[DictConfig], None]) -> Callable[[DictConfig], N
 
     @wraps(main)
     def wrapped(raw: DictConfig) -> None:
+        transformers_logging.disable_progress_bar()  # the bars shown are those of ragx
         try:
             main(raw)
         except (RagxError, OSError) as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import field
 from pathlib import Path
@@ -52,6 +53,22 @@ def folder() -> Any:
     return field(default=MISSING, metadata={"path": True})
 
 
+def output() -> Any:
+    """A file that a script writes; a folder there is refused before the work is done, not after it."""
+    condition = "be a file, not a folder"
+    return field(default=MISSING, metadata={"condition": condition, "holds": _is_no_folder, "path": True})
+
+
+def _is_no_folder(value: str) -> bool:
+    return not Path(value).is_dir()
+
+
 def weights() -> Any:
     """A folder where there is one of that name, else a name: embedded or on the hub."""
-    return field(default=MISSING, metadata={"path": True, "name": True})
+    condition = "be a folder, dpr-nano, bart-nano or a name on the hub"
+    return field(default=MISSING, metadata={"condition": condition, "holds": _is_loadable, "path": True, "name": True})
+
+
+def _is_loadable(value: str) -> bool:
+    """Whether to ask the hub makes sense, where there is no such folder."""
+    return Path(value).is_dir() or bool(re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)?", value))

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, fields
 from omegaconf import MISSING
 
 from ragx.decoding.settings import DecodingSettings
-from ragx.limits import all_at_least, at_least, file, folder, one_of, share, weights
+from ragx.limits import all_at_least, at_least, file, folder, one_of, output, share, weights
 from ragx.model import CLOSED_BOOK, DECODERS, MODEL_KINDS
 from ragx.training.pretraining import PretrainingSettings
 from ragx.training.settings import TrainingSettings
@@ -173,7 +173,7 @@ class Generate:
     generator: GeneratorConfig = MISSING
     decoding: DecodingConfig = MISSING
     data: DataConfig = MISSING
-    output: str | None = folder()
+    output: str | None = output()
 
 
 @dataclass
@@ -184,7 +184,7 @@ class Evaluate:
     data: DataConfig = MISSING
     success_at: list[int] = all_at_least(1)  # noqa: RUF009 (a field, as the others are)
     seed: int = at_least(0)
-    output: str | None = folder()
+    output: str | None = output()
 
 
 @dataclass
@@ -204,7 +204,7 @@ class HotSwap:
     decoding: DecodingConfig = MISSING
     before: EditionConfig = MISSING
     after: EditionConfig = MISSING
-    output: str | None = folder()
+    output: str | None = output()
 
 
 @dataclass

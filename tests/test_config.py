@@ -28,6 +28,7 @@ SCHEMAS: dict[str, Any] = {
     "demo": schema.Demo,
     "pretrain_generator": schema.Pretrain,
     "pretrain_bi_encoder": schema.Pretrain,
+    "import_checkpoint": schema.ImportCheckpoint,
 }
 # What a script cannot do without.
 GIVEN = {
@@ -39,6 +40,7 @@ GIVEN = {
     "demo": [],
     "pretrain_generator": [],
     "pretrain_bi_encoder": [],
+    "import_checkpoint": ["source=facebook/rag-token-nq", "directory=somewhere"],
 }
 GROUP_FILES = sorted(path for path in CONFIGS.rglob("*.yaml") if path.parent not in (CONFIGS, CONFIGS / "hydra"))
 # Two groups that go together.
@@ -150,7 +152,10 @@ def test_what_is_missing_is_reported_with_what_is_wrong() -> None:
         (["model.kind=null"], "model.kind must be given where model.checkpoint is not, got null"),
         (["retriever=bm25"], "index.kind must be bm25 with retriever.kind bm25 alone, got index flat"),
         (["index=hnsw", "+index.parameters.links=3"], "index.parameters of hnsw must be among: m, ef_construction"),
-        (["training.steps=20", "training.warmup_steps=21"], r"training.warmup_steps must be at most steps \(20\), got 21"),
+        (
+            ["training.steps=20", "training.warmup_steps=21"],
+            r"training.warmup_steps must be at most steps \(20\), got 21",
+        ),
         (["training.schedule=step"], "training.schedule must be one of constant, linear, cosine, got 'step'"),
         (["training.steps=${no.such}"], "training.steps must resolve, got: Interpolation key 'no.such' not found"),
     ],

@@ -47,6 +47,10 @@ def wordpiece(texts: Iterable[str], *, size: int, max_length: int) -> PreTrained
     tokenizer.decoder = decoders.WordPiece()
     trainer = trainers.WordPieceTrainer(vocab_size=size, special_tokens=list(BERT_SPECIALS), show_progress=False)
     tokenizer.train_from_iterator(texts, trainer)
+    # The trainer numbers its tokens in another order in every process; a checkpoint needs one order.
+    words = sorted(set(tokenizer.get_vocab()) - set(BERT_SPECIALS))
+    vocabulary = {word: row for row, word in enumerate([*BERT_SPECIALS, *words])}
+    tokenizer.model = models.WordPiece(vocabulary, unk_token="[UNK]")
     tokenizer.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
     )

@@ -7,7 +7,15 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import BartConfig, BartForConditionalGeneration, DPRConfig, DPRContextEncoder, DPRQuestionEncoder
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from transformers import (
+    BartConfig,
+    BartForConditionalGeneration,
+    DPRConfig,
+    DPRContextEncoder,
+    DPRQuestionEncoder,
+    PreTrainedTokenizerFast,
+)
 
 from ragx.generator.seq2seq import Seq2SeqGenerator
 from ragx.model import RagModel
@@ -15,7 +23,7 @@ from ragx.records import Example, Passage
 from ragx.retriever.dense import DenseRetriever, build_index
 from ragx.retriever.passage_encoder import PassageEncoder
 from ragx.retriever.query_encoder import QueryEncoder
-from ragx.training.vocabulary import byte_level_bpe, wordpiece
+from ragx.training.vocabulary import BERT_SPECIALS, byte_level_bpe
 
 CAPITALS = {
     "peru": "lima", "france": "paris", "germany": "berlin", "chile": "santiago", "cuba": "havana", "mali": "bamako",
@@ -31,11 +39,23 @@ DPR_SIZES = dict(
 )  # fmt: skip
 
 
+def word_tokenizer(texts: list[str]) -> PreTrainedTokenizerFast:
+    """One token a word, in alphabetical order; a trained WordPiece numbers its pieces otherwise in each process."""
+    words = sorted({word for text in texts for word in text.split()})
+    backend = Tokenizer(models.WordPiece({piece: row for row, piece in enumerate([*BERT_SPECIALS, *words])}))
+    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    backend.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+    )
+    names = dict(zip(("pad_token", "unk_token", "cls_token", "sep_token", "mask_token"), BERT_SPECIALS, strict=True))
+    return PreTrainedTokenizerFast(tokenizer_object=backend, model_max_length=64, **names)
+
+
 def save_parts(root: Path) -> None:
     """Random checkpoints of the three networks, and an index over `PASSAGES`, below `root`."""
     torch.manual_seed(0)
     texts = [f"{passage.title} {passage.text}" for passage in PASSAGES]
-    bpe, pieces = byte_level_bpe(texts, size=290, max_length=64), wordpiece(texts, size=120, max_length=64)
+    bpe, pieces = byte_level_bpe(texts, size=290, max_length=64), word_tokenizer(texts)
     config = BartConfig(
         vocab_size=len(bpe), d_model=16, encoder_layers=1, decoder_layers=1, encoder_attention_heads=2,
         decoder_attention_heads=2, encoder_ffn_dim=32, decoder_ffn_dim=32, max_position_embeddings=64, dropout=0.1,
@@ -43,12 +63,12 @@ def save_parts(root: Path) -> None:
         forced_eos_token_id=None,
     )  # fmt: skip
     sizes = DPRConfig(vocab_size=len(pieces), **DPR_SIZES)
-    models = {
+    networks = {
         "bart": (BartForConditionalGeneration(config), bpe),
         "question": (DPRQuestionEncoder(sizes), pieces),
         "context": (DPRContextEncoder(sizes), pieces),
     }
-    for name, (model, tokenizer) in models.items():
+    for name, (model, tokenizer) in networks.items():
         model.save_pretrained(root / name)
         tokenizer.save_pretrained(root / name)
     encoder = PassageEncoder.from_pretrained(root / "context")

@@ -96,7 +96,7 @@ def test_the_useful_passage_gains_while_index_and_passage_vectors_stand_still(
         return {str(file): hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
 
     before = hashes()
-    settings = replace(SETTINGS, steps=40, batch_size=6, generator_lr=0.0, query_encoder_lr=1e-2, schedule="constant")
+    settings = replace(SETTINGS, steps=60, batch_size=6, generator_lr=0.0, query_encoder_lr=1e-2, schedule="constant")
     settings = replace(settings, best_metric="useful", best_mode="max")
     model = no_dropout(make_model(n_docs=6))
     result = train(model, examples, settings=settings, run_dir=tmp_path, dev_examples=examples, evaluate=useful_prior)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 from transformers import AutoTokenizer
@@ -34,3 +36,20 @@ def test_wordpiece_lowers_case_and_frames_as_bert(tmp_path: Path) -> None:
     assert pair[0] == tokenizer.cls_token_id and pair.count(tokenizer.sep_token_id) == 2
     assert tokenizer("Müller")["input_ids"] == tokenizer("muller")["input_ids"]
     assert tokenizer.pad_token_id == 0
+
+
+def test_both_vocabularies_are_the_same_in_every_process() -> None:
+    code = (
+        "from tests.training.test_vocabulary import TEXTS\n"
+        "from ragx.training.vocabulary import byte_level_bpe, wordpiece\n"
+        "for make in (byte_level_bpe, wordpiece):\n"
+        "    vocabulary = make(TEXTS, size=300, max_length=64).get_vocab()\n"
+        "    print(sorted(vocabulary, key=vocabulary.get))\n"
+    )
+    environment = {"PYTHONPATH": ":".join(sys.path)}
+    seen = {
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment).stdout
+        for _ in range(3)
+    }
+    assert len(seen) == 1
+    assert seen.pop().count("\n") == 2

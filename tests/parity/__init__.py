@@ -1,0 +1,1 @@
+"""Ours beside transformers on the same weights and inputs."""
