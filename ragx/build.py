@@ -25,7 +25,16 @@ from ragx.retriever.dense import DenseRetriever, build_index
 from ragx.retriever.manifest import Manifest
 from ragx.retriever.passage_encoder import PassageEncoder
 from ragx.retriever.query_encoder import QueryEncoder
-from ragx.schema import BuildIndex, DataConfig, Generate, GeneratorConfig, ModelConfig, RetrieverConfig, Train
+from ragx.schema import (
+    BuildIndex,
+    DataConfig,
+    EditionConfig,
+    Generate,
+    GeneratorConfig,
+    ModelConfig,
+    RetrieverConfig,
+    Train,
+)
 from ragx.training.checkpoint import load_checkpoint, read_record
 
 CHECKPOINTS = Path(__file__).parent / "checkpoints"
@@ -111,6 +120,20 @@ def index(config: BuildIndex) -> Manifest:
 def edition_of(directory: str) -> str:
     """The edition of the index in `directory`."""
     return Manifest.read(directory).edition
+
+
+def editions(before: EditionConfig, after: EditionConfig) -> dict[str, EditionConfig]:
+    """The two sides of a hot swap by the edition of their index.
+
+    Raises:
+        ConfigError: both are of one edition.
+    """
+    found = {edition_of(part.index): part for part in (before, after)}
+    if len(found) < 2:
+        name = next(iter(found))
+        problem = f"before.index and after.index must be of two editions, got {name!r} twice"
+        raise ConfigError([f"{problem}. Build one with another data.edition."])
+    return found
 
 
 def retriever(settings: RetrieverConfig, *, directory: str) -> Retriever:

@@ -18,9 +18,9 @@ def main(raw: DictConfig) -> None:
     """Prints exact match of each edition's questions on its own index (matched) and on the other (mismatched)."""
     cfg = config.resolve(raw, schema.HotSwap)
     config.save(cfg, config.output_directory())
+    editions = build.editions(cfg.before, cfg.after)
     retriever = build.dense_retriever(cfg.retriever, directory=cfg.before.index)
     model = build.trained_model(cfg.model, retriever=retriever).to(build.device(cfg.decoding.device))
-    editions = {build.edition_of(part.index): part for part in (cfg.before, cfg.after)}
     results = hot_swap(
         model,
         retriever=retriever,

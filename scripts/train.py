@@ -15,12 +15,14 @@ def main(raw: DictConfig) -> None:
     """Trains in the folder of the run and prints the checkpoint; the same `hydra.run.dir` again resumes that run."""
     cfg = config.resolve(raw, schema.Train)
     run_dir = config.output_directory()
-    config.save(cfg, run_dir)
     examples = build.examples(cfg.data.train)
     dev_examples = None if cfg.data.dev is None else build.examples(cfg.data.dev)
     settings = cfg.training.settings(seed=cfg.experiment.seed)
     card = {"Run": {"name": cfg.experiment.name, "questions": cfg.data.train, "seed": settings.seed}}
-    result = train(build.model(cfg), examples, settings=settings, run_dir=run_dir, dev_examples=dev_examples, card=card)
+    model = build.model(cfg)
+    if not (run_dir / "checkpoints" / "last").exists():  # a run that is refused must not rename what was done
+        config.save(cfg, run_dir)
+    result = train(model, examples, settings=settings, run_dir=run_dir, dev_examples=dev_examples, card=card)
     print(f"{result.checkpoint}: step {result.step}, metrics in {result.metrics_path}")
 
 

@@ -133,6 +133,17 @@ def test_train_leaves_a_checkpoint_a_log_and_its_config(folder: Path, checkpoint
     assert f"train: {folder}/2016.jsonl" in saved and "kind: rag_token" in saved
 
 
+def test_a_run_that_is_refused_keeps_the_config_of_the_one_that_is_there(
+    run: Run, folder: Path, checkpoint: Path, parts: dict[str, list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = (folder / "runs/train/config.yaml").read_text()
+    given = ["data.train=2018.jsonl", "index.directory=indexes/2016", "model.kind=rag_token", "model.n_docs=2"]
+    sizes = ["training.steps=2", "training.batch_size=2", "training.warmup_steps=0", "training.device=cpu"]
+    assert run("train", *given, *sizes, *parts["retriever"], *parts["generator"], into="train") == 2
+    assert "data.examples must equal" in capsys.readouterr().err
+    assert (folder / "runs/train/config.yaml").read_text() == before
+
+
 def test_generate_answers_every_question_with_its_passages(predictions: Path) -> None:
     found = read_predictions(predictions)
     assert [prediction.id for prediction in found] == [f"q-{country}" for country in COUNTRIES]
@@ -213,6 +224,31 @@ BAD = {
         "n_docs must lie between 1 and the 6 passages",
     ),
     "no such checkpoint": ("generate", ["model.checkpoint=nowhere", "index.directory=indexes/2016"], "nowhere"),
+    "an index in place of other files": (
+        "build_index",
+        ["data.passages=2016.tsv", "index.directory=indexes"],
+        "index.directory must be new, empty or an index, got ",
+    ),
+    "an index in place of the corpus": (
+        "build_index",
+        ["data.passages=2016.tsv", "index.directory=2016.tsv"],
+        "index.directory must be new, empty or an index, got the file ",
+    ),
+    "no such weights": (
+        "train",
+        ["data.train=2016.jsonl", "generator.checkpoint=./none"],
+        "generator.checkpoint must be a folder, dpr-nano, bart-nano or a name on the hub, got './none'",
+    ),
+    "one edition twice": (
+        "hot_swap",
+        ["before.index=indexes/2016", "after.index=indexes/2016", "model.checkpoint=nowhere"],
+        "before.index and after.index must be of two editions, got '2016' twice",
+    ),
+    "output is a folder": (
+        "evaluate",
+        ["predictions=2016.jsonl", "data.questions=2016.jsonl", "output=indexes"],
+        "output must be a file, not a folder",
+    ),
     "no such file": ("build_index", ["data.passages=nowhere.tsv"], "data.passages must be a file or world_leaders:..."),
 }
 
@@ -234,8 +270,9 @@ def test_bad_input_is_one_clear_line_and_exit_status_2(
     (bad / "empty.tsv").write_text("id\ttext\ttitle\n")
     (bad / "doubled.tsv").write_text("id\ttext\ttitle\n1\ta\tA\n1\tb\tB\n")
     name, overrides, message = BAD[case]
-    given = [*parts["retriever"], *(parts["generator"] if name != "build_index" else [])]
-    assert run(name, *overrides, *given, into=f"bad-{name}") == 2
+    groups: dict[str, list[str]] = {"evaluate": [], "build_index": ["retriever"], "hot_swap": ["retriever"]}
+    given = [override for group in groups.get(name, ["retriever", "generator"]) for override in parts[group]]
+    assert run(name, *given, *overrides, into=f"bad-{name}") == 2
     error = capsys.readouterr().err
     assert message in error and "Traceback" not in error
     assert not (folder / "indexes/bad").exists()

@@ -109,7 +109,7 @@ def _open(path: Path) -> IO[bytes]:
 
 def _parse(raw: bytes, path: Path, line: int) -> dict[str, Any]:
     try:
-        value = json.loads(raw.decode("utf-8"))
+        value = json.loads(raw.decode("utf-8").rstrip())  # a column is then one of this line
     except UnicodeDecodeError as error:
         raise DataError(
             f"line must be UTF-8, got {error.reason} at byte {error.start}. Convert the file", path=path, line=line

@@ -69,11 +69,16 @@ class PredictionStream:
     def open(self) -> Iterator[IO[bytes]]:
         """The growing file, for `append`."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self.partial.open("ab", buffering=0) as handle:
+        with atomic.naming(self.partial), self.partial.open("ab", buffering=0) as handle:
             yield handle
 
     def append(self, handle: IO[bytes], predictions: Iterable[Prediction]) -> None:
-        """Adds one batch: a single write, on disk when this returns."""
+        """Adds one batch, on disk when this returns.
+
+        Raises:
+            RagxError: other questions than are next, or a second run that writes to the same path.
+            OSError: the disk is full; what was begun of the batch is dropped by the next run.
+        """
         batch = list(predictions)
         expected = self._ids[self.done : self.done + len(batch)]
         if [prediction.id for prediction in batch] != expected:
@@ -81,7 +86,13 @@ class PredictionStream:
                 f"predictions must come in the order of the questions, got {[p.id for p in batch]} for "
                 f"{expected}. Yield one for each question"
             )
-        handle.write("".join(map(to_line, batch)).encode("utf-8"))
+        if not self._is_partial(handle):
+            raise RagxError(
+                f"{self.partial} must have one writer, got another run's file in its place. Stop one of them"
+            )
+        left = memoryview("".join(map(to_line, batch)).encode("utf-8"))
+        while left:  # a disk that fills up takes a part and only then refuses
+            left = left[handle.write(left) :]
         os.fsync(handle.fileno())
         self.done += len(batch)
 
@@ -90,6 +101,12 @@ class PredictionStream:
         if self.done != len(self._ids):
             raise RagxError(f"predictions must answer all {len(self._ids)} questions, got {self.done}. Run it again")
         os.replace(self.partial, self.path)
+
+    def _is_partial(self, handle: IO[bytes]) -> bool:
+        try:
+            return os.path.samestat(os.fstat(handle.fileno()), self.partial.stat())
+        except FileNotFoundError:
+            return False
 
     def _readable(self, examples: Sequence[Example], provenance: Mapping[str, Any]) -> list[Prediction]:
         """What is there already, of the partial file before the whole one, less a torn last line."""

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from torch import Tensor, nn
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, DynamicCache, EncoderDecoderCache
 
@@ -95,12 +96,19 @@ class Seq2SeqGenerator(nn.Module):
             allow_keys: names of weights that may be missing (then random) or surplus (then unused).
 
         Raises:
-            CheckpointError: other weights are missing, surplus or of another shape.
+            CheckpointError: nothing there, not an encoder-decoder, other weights missing, surplus or of another shape.
         """
         name = str(path_or_name)
-        model, info = AutoModelForSeq2SeqLM.from_pretrained(
-            name, dtype=dtype, use_safetensors=True, output_loading_info=True
-        )
+        try:
+            tokenizer = AutoTokenizer.from_pretrained(name)
+            model, info = AutoModelForSeq2SeqLM.from_pretrained(
+                name, dtype=dtype, use_safetensors=True, output_loading_info=True
+            )
+        except (OSError, ValueError, SafetensorError) as error:
+            raise CheckpointError(
+                f"generator must be a folder or hub name of a BART or T5 with config, tokenizer and safetensors, "
+                f"got {name}. {str(error).splitlines()[0]}"
+            ) from error
         found = {
             "missing": sorted(set(info["missing_keys"]) - set(allow_keys)),
             "surplus": sorted(set(info["unexpected_keys"]) - set(allow_keys)),
@@ -112,7 +120,6 @@ class Seq2SeqGenerator(nn.Module):
                 f"{name} must hold the weights of {type(model).__name__}, got {'; '.join(problems)}. "
                 "Name them in allow_keys if that is meant."
             )
-        tokenizer = AutoTokenizer.from_pretrained(name)
         return cls(model, tokenizer, max_length=max_length, template=template, bos_in_labels=bos_in_labels).eval()
 
     def save_pretrained(self, directory: str | Path) -> None:

@@ -52,7 +52,9 @@ class BM25Retriever:
 
         Raises:
             DataError: no passage, or two with one identity.
+            ConfigError: a `directory` that holds something else than an index.
         """
+        manifests.require_replaceable(directory)
         with atomic.directory(directory) as folder:
             store = PassageStore.build(passages, folder / PASSAGES_FOLDER)
             scorer = bm25s.BM25(k1=k1, b=b)

@@ -8,7 +8,9 @@ and a swap replaces it once, so every answer comes from exactly one edition.
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -57,9 +59,11 @@ def build_index(
     Raises:
         DataError: no passage, or two with one identity.
         ShapeError: a vector that is not finite.
-        ConfigError: `kind` or `parameters`.
+        ConfigError: `kind` or `parameters`, or a `directory` that holds something else than an index.
+        OSError: the disk is full; an older index is still there.
     """
     directory, settled = Path(directory), resolve_parameters(kind, parameters)
+    manifests.require_replaceable(directory)
     encoder_fingerprint = passage_encoder.fingerprint()
     if reuse:
         wanted = (edition, encoder_fingerprint, passages_fingerprint(passages), kind, settled)
@@ -72,6 +76,7 @@ def build_index(
         embeddings = np.lib.format.open_memmap(
             folder / EMBEDDINGS_FILE, mode="w+", dtype=np.float32, shape=(len(store), passage_encoder.embedding_size)
         )
+        _reserve(folder / EMBEDDINGS_FILE)
         passage_encoder.encode(store, batch_size=batch_size, progress=progress, out=embeddings)
         embeddings.flush()
         VectorIndex.build(embeddings, kind=kind, **settled).write(folder / INDEX_FILE)
@@ -89,6 +94,18 @@ def build_index(
         )
         manifest.write(folder)
     return manifest
+
+
+def _reserve(file: Path) -> None:
+    """Takes the room of a mapped file at once: on a full disk the first touch of a page would end the process."""
+    if not hasattr(os, "posix_fallocate"):
+        return
+    with file.open("r+b") as handle:
+        try:
+            os.posix_fallocate(handle.fileno(), 0, file.stat().st_size)
+        except OSError as error:
+            if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):  # a file system that cannot
+                raise
 
 
 def _reusable(directory: Path, wanted: tuple[object, ...]) -> Manifest | None:
@@ -183,7 +200,7 @@ class DenseRetriever:
             for name in ("encoder_fingerprint", "dimension"):
                 new.manifest.require(name, getattr(old, name), new.directory)
             self._loaded = new
-        _logger.info("swapped edition %s for %s", old.edition, new.manifest.edition)
+        _logger.info("edition %s answers in place of %s", new.manifest.edition, old.edition)
 
     @property
     def fingerprint(self) -> str:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ragx import atomic
-from ragx.errors import IndexMismatchError
+from ragx.errors import ConfigError, IndexMismatchError
 
 MANIFEST_FILE = "manifest.json"
 FORMAT = 1
@@ -141,7 +141,27 @@ def require(name: str, *, asked: object, found: object, directory: str | Path) -
 
 def rebuild(directory: str | Path) -> str:
     """The sentence that says how to build the index of a folder anew."""
-    return f"Build it: python scripts/build_index.py index.directory={directory}"
+    return f"Build it: python scripts/build_index.py data.passages=... index.directory={directory}"
+
+
+def require_replaceable(directory: str | Path) -> None:
+    """Lets a build take the place of an index or of nothing, never of other files.
+
+    Raises:
+        ConfigError: a file, or a folder that holds something else.
+    """
+    directory = Path(directory)
+    atomic.recover(directory)
+    if directory.is_dir():
+        names = sorted(entry.name for entry in directory.iterdir())
+        if not names or MANIFEST_FILE in names:
+            return
+        got = f"{directory} with {', '.join(names[:3])}{', ...' if len(names) > 3 else ''}"
+    elif directory.exists():
+        got = f"the file {directory}"
+    else:
+        return
+    raise ConfigError([f"index.directory must be new, empty or an index, got {got}. Name a folder of its own."])
 
 
 def describe_files(directory: str | Path) -> dict[str, dict[str, Any]]:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, AutoTokenizer, DPRContextEncoder, DPRQuestionEncoder
 
@@ -88,9 +89,10 @@ class Tower(nn.Module):
             config = AutoConfig.from_pretrained(name)
             tokenizer = AutoTokenizer.from_pretrained(name)
             model = _load_model(name, config, role=role)
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, SafetensorError) as error:
             raise CheckpointError(
-                f"{role}_encoder must be a folder or hub name with config, tokenizer and weights, got {name}. {error}"
+                f"{role}_encoder must be a folder or hub name with config, tokenizer and weights, got {name}. "
+                f"{str(error).splitlines()[0]}"
             ) from error
         noted = _noted_settings(Path(name))
         limit = min(tokenizer.model_max_length, getattr(config, "max_position_embeddings", None) or DEFAULT_MAX_LENGTH)

@@ -40,21 +40,31 @@ def byte_level_bpe(texts: Iterable[str], *, size: int, max_length: int) -> PreTr
 
 
 def wordpiece(texts: Iterable[str], *, size: int, max_length: int) -> PreTrainedTokenizerFast:
-    """A BERT-style uncased tokenizer: `[CLS] text [SEP]`, `[CLS] title [SEP] text [SEP]`."""
-    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
-    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    tokenizer.decoder = decoders.WordPiece()
-    trainer = trainers.WordPieceTrainer(vocab_size=size, special_tokens=list(BERT_SPECIALS), show_progress=False)
-    tokenizer.train_from_iterator(texts, trainer)
-    # The trainer numbers its tokens in another order in every process; a checkpoint needs one order.
-    words = sorted(set(tokenizer.get_vocab()) - set(BERT_SPECIALS))
+    """A BERT-style uncased tokenizer: `[CLS] text [SEP]`, `[CLS] title [SEP] text [SEP]`; ids in alphabetical order."""
+    texts = list(texts)
+    normalizer = normalizers.BertNormalizer(lowercase=True)
+    # The trainer breaks ties by id, and numbers pieces inside words in another order in every process. Named first,
+    # as if they were special, they have one order.
+    inside = sorted({f"##{character}" for text in texts for character in normalizer.normalize_str(text)})
+    trainer = trainers.WordPieceTrainer(vocab_size=size, special_tokens=[*BERT_SPECIALS, *inside], show_progress=False)
+    trained = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    trained.normalizer, trained.pre_tokenizer = normalizer, pre_tokenizers.BertPreTokenizer()
+    trained.train_from_iterator(texts, trainer)
+    words = sorted(set(trained.get_vocab()) - set(BERT_SPECIALS))
     vocabulary = {word: row for row, word in enumerate([*BERT_SPECIALS, *words])}
-    tokenizer.model = models.WordPiece(vocabulary, unk_token="[UNK]")
+    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
+    tokenizer.normalizer, tokenizer.pre_tokenizer = normalizer, pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece()
     tokenizer.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
     )
     return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, pad_token="[PAD]", unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]",
-        mask_token="[MASK]", model_max_length=max_length, model_input_names=["input_ids", "attention_mask"],
-    )  # fmt: skip
+        tokenizer_object=tokenizer,
+        pad_token="[PAD]",
+        unk_token="[UNK]",
+        cls_token="[CLS]",
+        sep_token="[SEP]",
+        mask_token="[MASK]",
+        model_max_length=max_length,
+        model_input_names=["input_ids", "attention_mask"],
+    )
