@@ -111,7 +111,8 @@ def _require_same_demo(config: Demo, run_dir: Path) -> None:
     changed = [key for key in asked if found.get(key) != json.loads(json.dumps(asked[key]))]
     if changed:
         raise ConfigError(
-            f"{key} must be as in the demo that {run_dir} holds, got another value. Choose another run_dir or delete it."
+            f"{key} must be as in the demo that {run_dir} holds, got another value. Choose another run_dir or delete "
+            "that one."
             for key in changed
         )
 
