@@ -1,12 +1,15 @@
 """What a Retriever, a Generator and a Judge offer; modules above depend on these, never on one another.
 
+A generator that reads several sequences against one passage cheaply may say so: it then also is a `GroupingGenerator`,
+and the decoders use its `grouped` in place of `begin`, `next_logprobs` and `reorder`. Results are the same.
+
 Letters in shapes: B queries, K n_docs, R = B*K rows (row b*K + k is passage k of query b), N sequences, T target
-length, V vocabulary, D embedding size.
+length, V vocabulary, D embedding size; U units of G rows each, with M sequences, C candidates.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from torch import Tensor
@@ -62,12 +65,83 @@ class Generator(Protocol):
         ...
 
 
+class Reading(Protocol):
+    """U units that each read G rows with M sequences, one token further at every `feed`; changed in place.
+
+    All G rows of a unit read the same sequences. The number of sequences may change from step to step.
+    """
+
+    def feed(self, token_ids: Tensor, parents: Tensor) -> None:
+        """Sequence m of a unit becomes its old sequence `parents[m]` and one more token; both (U, M).
+
+        The first call feeds the start token to one sequence a unit, with `parents` zero.
+        """
+        ...
+
+    def keep(self, units: Tensor) -> None:
+        """Goes on with the units of `units` (U',) alone, in this order, which is ascending."""
+        ...
+
+    def continuations(self, log_weights: Tensor, logprobs: Tensor) -> Iterator[tuple[slice, Tensor]]:
+        """log of p(y_<i) sum_g w_g p(y_i|g,y_<i) for every next token, some units at a time.
+
+        A probability below e^-80 of a unit's best may come out as larger than it is, though no larger than that, so
+        that tokens are ranked by these values and reported by `read`.
+
+        Args:
+            log_weights: (U, G) log w_g.
+            logprobs: (U, M) log p(y_<i).
+
+        Yields:
+            Which units, and their values (units, M, V) float32, free to be written to until the next is asked for.
+        """
+        ...
+
+    def read(self, parents: Tensor, token_ids: Tensor) -> Tensor:
+        """log p(token|g,y_<i), (U, C, G) float32, of the tokens (U, C) after the sequences `parents` (U, C)."""
+        ...
+
+
+class Grouped(Protocol):
+    """Decoding in which the sequences that read one row share all that depends on the row alone."""
+
+    def begin(self, encoded: Any, rows: Tensor) -> Reading:
+        """U units with nothing fed, each reading its G rows of `encoded`; `rows` is (U, G)."""
+        ...
+
+    def token_logprobs(self, encoded: Any, labels: Tensor, rows: Tensor) -> Tensor:
+        """As `Generator.token_logprobs`, without a gradient; equal prefixes read against one row are read once."""
+        ...
+
+
+@runtime_checkable
+class GroupingGenerator(Generator, Protocol):
+    """A generator that may have a faster way to decode."""
+
+    @property
+    def grouped(self) -> Grouped | None:
+        """The faster way; None where this generator, as it is now, has none."""
+        ...
+
+
 @runtime_checkable
 class Judge(Protocol):
     """Does a passage support a claim? One of full, partial, none, contradict, not_judged."""
 
-    id: str
+    @property
+    def id(self) -> str:
+        """Names the judge in every verdict."""
+        ...
 
     def judge(self, claim: str, passages: Sequence[Passage]) -> str:
         """The support that `passages` together lend to `claim`."""
+        ...
+
+
+@runtime_checkable
+class ScoringJudge(Judge, Protocol):
+    """A judge that also says how sure it is, for curves over thresholds."""
+
+    def score(self, claim: str, passages: Sequence[Passage]) -> float | None:
+        """Between 0 and 1, higher for more support; None where the label is not_judged."""
         ...

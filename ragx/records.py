@@ -183,6 +183,21 @@ class Citation:
 
 
 @dataclass(frozen=True, slots=True)
+class AnswerTokens:
+    """The tokens of an answer's text and how probable each passage makes them (figure 2 of the paper).
+
+    Attributes:
+        spans: T spans of code points of the answer, special tokens left out.
+        logprobs: K rows, as `Prediction.passages`, of T teacher-forced log p(y_i|x,z,y_<i), natural log.
+        aligned: whether the spans are known; where not, each is the whole answer.
+    """
+
+    spans: tuple[tuple[int, int], ...]
+    logprobs: tuple[tuple[float, ...], ...]
+    aligned: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class Prediction:
     """The answer to one question with everything the metrics and the audit need; one line of predictions.jsonl.
 
@@ -195,6 +210,7 @@ class Prediction:
         citations: passages that carry the answer.
         cut_tokens: passage tokens that did not fit the generator's input.
         provenance: model kind, decoder, settings, fingerprints of checkpoint and index, edition.
+        tokens: of the answer; None for `closed_book`.
     """
 
     id: str
@@ -206,6 +222,7 @@ class Prediction:
     citations: tuple[Citation, ...]
     cut_tokens: int
     provenance: Mapping[str, Any]
+    tokens: AnswerTokens | None = None
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object with every field; the inverse of `from_json`."""
@@ -223,4 +240,9 @@ class Prediction:
             for c in row["citations"]
         )
         hypotheses = tuple((text, logprob) for text, logprob in row["hypotheses"])
-        return cls(**{**row, "passages": passages, "citations": citations, "hypotheses": hypotheses})
+        tokens = row.get("tokens")
+        if tokens is not None:
+            spans = tuple((start, end) for start, end in tokens["spans"])
+            tokens = AnswerTokens(spans, tuple(map(tuple, tokens["logprobs"])), tokens["aligned"])
+        replaced = {"passages": passages, "citations": citations, "hypotheses": hypotheses, "tokens": tokens}
+        return cls(**{**row, **replaced})

@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from ragx import atomic
-from ragx.data.jsonl import Row, read_rows
 from ragx.errors import DataError
+from ragx.jsonl import Row, read_rows
 from ragx.records import Passage, PassageKey, text_sha256
 
 DEFAULT_VERSION = "1"
@@ -50,7 +50,7 @@ def read_passages(path: str | Path, *, version: str | None = None) -> Iterator[P
     path = Path(path)
     lines: dict[PassageKey, int] = {}
     for row in _rows(path):
-        passage = _passage(row, version or DEFAULT_VERSION)
+        passage = passage_of(row, version=version or DEFAULT_VERSION)
         if passage.key in lines:
             row.fail(
                 "id",
@@ -148,7 +148,12 @@ def _decoded_lines(handle: IO[bytes], path: Path) -> Iterator[str]:
         raise DataError(message, path=path, line=line + 1) from error
 
 
-def _passage(row: Row, version: str) -> Passage:
+def passage_of(row: Row, *, version: str) -> Passage:
+    """The passage of one row.
+
+    Raises:
+        DataError: as `read_passages`, of this row.
+    """
     for name in set(row.values) - set(_FIELDS):
         near = difflib.get_close_matches(name, [field for field in _FIELDS if field not in row.values], n=1, cutoff=0.8)
         if near:

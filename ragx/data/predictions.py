@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from ragx import atomic
-from ragx.data.jsonl import Row, read_rows
 from ragx.errors import DataError, RagxError
-from ragx.records import Citation, Prediction, RetrievedPassage
+from ragx.jsonl import Row, read_rows
+from ragx.records import AnswerTokens, Citation, Prediction, RetrievedPassage
 
 SUPPORT = ("full", "partial", "none", "contradict", "not_judged")
 PRIOR_TOLERANCE = 1e-4
@@ -31,7 +31,7 @@ def read_predictions(path: str | Path, *, torn_end: bool = False) -> list[Predic
     predictions: list[Prediction] = []
     lines: dict[str, int] = {}
     for row in read_rows(path, torn_end=torn_end):
-        prediction = _prediction(row)
+        prediction = prediction_of(row)
         if prediction.id in lines:
             row.fail(
                 "id",
@@ -74,11 +74,16 @@ def to_line(prediction: Prediction) -> str:
         ) from error
 
 
-def _prediction(row: Row) -> Prediction:
+def prediction_of(row: Row) -> Prediction:
+    """The prediction of one line.
+
+    Raises:
+        DataError: as `read_predictions`, of this line.
+    """
     unknown = sorted(set(row.values) - _FIELDS)
     if unknown:
         row.fail(unknown[0], f"must be one of {sorted(_FIELDS)}, got an unknown field. Remove it")
-    for field in sorted(_FIELDS):
+    for field in sorted(_FIELDS - {"tokens"}):
         row.require(field)
     value = row.values
     for field in ("id", "query"):
@@ -100,6 +105,8 @@ def _prediction(row: Row) -> Prediction:
         row.fail("cut_tokens", f"must be a whole number >= 0, got {cut!r}. Count the tokens that did not fit")
     if not isinstance(value["provenance"], dict):
         row.fail("provenance", f"must be an object, got {value['provenance']!r}. Say which model answered")
+    if value.get("tokens") is not None:
+        _check_tokens(row, value["tokens"])
     return Prediction.from_json(value)
 
 
@@ -132,6 +139,25 @@ def _check_citation(row: Row, field: str, value: Any) -> None:
         _check_span(row, f"{field}.span", value["span"], length=None)
     if value["support"] not in SUPPORT:
         row.fail(f"{field}.support", f"must be one of {list(SUPPORT)}, got {value['support']!r}. Use one of them")
+
+
+def _check_tokens(row: Row, value: Any) -> None:
+    _check_fields(row, "tokens", value, AnswerTokens)
+    spans = row.items("tokens.spans", value["spans"])
+    for i, span in enumerate(spans):
+        _check_span(row, f"tokens.spans[{i}]", span, length=len(row.values["answer"]))
+    rows = row.items("tokens.logprobs", value["logprobs"])
+    if len(rows) != len(row.values["passages"]):
+        row.fail("tokens.logprobs", f"must have one row a passage, got {len(rows)}. Score the answer under each")
+    for i, line in enumerate(rows):
+        if len(row.items(f"tokens.logprobs[{i}]", line)) != len(spans):
+            row.fail(
+                f"tokens.logprobs[{i}]", f"must have {len(spans)} numbers, one a token, got {len(line)}. Align them"
+            )
+        for j, number in enumerate(line):
+            row.number(f"tokens.logprobs[{i}][{j}]", number)
+    if not isinstance(value["aligned"], bool):
+        row.fail("tokens.aligned", f"must be true or false, got {value['aligned']!r}. Write it without quotation marks")
 
 
 def _check_span(row: Row, field: str, value: Any, *, length: int | None) -> None:

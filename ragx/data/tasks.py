@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from ragx import atomic
-from ragx.data.jsonl import Row, read_rows
 from ragx.errors import DataError
+from ragx.jsonl import Row, read_rows
 from ragx.records import Example
 
 

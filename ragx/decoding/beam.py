@@ -19,53 +19,37 @@ Shapes: U units, M live beams, G rows per unit, C candidates, T `max_length`, V 
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from ragx.decoding.beams import Beams, check_numbers, top_candidates
+from ragx.decoding.batch import Batch
+from ragx.decoding.beams import Beams
+from ragx.decoding.candidates import still_going, top_candidates
+from ragx.decoding.constraints import NONE, Restriction, Rules, Source
 from ragx.decoding.settings import DecodingSettings
-from ragx.errors import ShapeError
-from ragx.protocols import Generator
+from ragx.protocols import Reading
 
-__all__ = ["DecodingSettings", "check_doc_logprobs", "search"]
-
-
-def check_doc_logprobs(doc_logprobs: Tensor) -> Tensor:
-    """`doc_logprobs` (B, K) as float32, after checking that every row is a distribution over passages.
-
-    A masked passage is -inf and is never read.
-
-    Raises:
-        ShapeError: not (B, K) with B, K >= 1, or a row whose probabilities do not sum to one.
-    """
-    if doc_logprobs.dim() != 2 or 0 in doc_logprobs.shape:
-        raise ShapeError(
-            f"doc_logprobs must be (B, K) with B and K >= 1, got {tuple(doc_logprobs.shape)}. "
-            "Give zeros of shape (B, 1) to decode without passages."
-        )
-    doc_logprobs = doc_logprobs.detach().float()
-    total = doc_logprobs.logsumexp(1).exp()
-    if not bool(((total - 1).abs() < 1e-2).all()):
-        raise ShapeError(
-            f"doc_logprobs must sum to one in probability over the passages, got "
-            f"{[round(p, 4) for p in total.tolist()]}. Pass doc_scores through ragx.losses.prior.doc_logprobs first."
-        )
-    return doc_logprobs
+__all__ = ["DecodingSettings", "search"]
 
 
-@torch.no_grad()
 def search(
-    generator: Generator, encoded: Any, rows: Tensor, *, doc_logprobs: Tensor, settings: DecodingSettings
+    batch: Batch,
+    rows: Tensor,
+    log_weights: Tensor,
+    *,
+    sources: Sequence[Source],
+    settings: DecodingSettings,
 ) -> Beams:
     """The best hypotheses of each unit, best first by score / length ** length_penalty.
 
     Args:
-        encoded: what `generator.encode` returned.
-        rows: (U, G) rows of `encoded` that each unit reads.
-        doc_logprobs: (U, G) log p(g), the weights of the mixture; zeros for G = 1.
-        settings: at most `max_sequences_in_flight` sequences are decoded at a time; the result does not depend on it.
+        rows: (U, G) rows of `batch.encoded` that each unit reads.
+        log_weights: (U, G) log p(g), the weights of the mixture; zeros for G = 1.
+        sources: one for each unit, for the caller's rule.
+        settings: in place of the batch's. At most `max_sequences_in_flight` sequences are decoded at a time; the result
+            does not depend on it.
 
     Returns:
         `Beams` of shape (U, num_beams); entries with logprob -inf are empty.
@@ -73,69 +57,89 @@ def search(
     Raises:
         RagxError: the generator gave a log-probability that is not a number.
     """
+    rules = Rules.of(batch.generator, settings, sources, allowed=batch.allowed)
     at_once = settings.units_at_once(sequences_per_unit=settings.num_beams * rows.shape[1])
+    units = torch.arange(len(rows), device=rows.device)
     parts = [
-        _search(generator, encoded, part, weights, settings)
-        for part, weights in zip(rows.split(at_once), doc_logprobs.split(at_once), strict=True)
+        _search(batch.reader.begin(batch.encoded, rows[part]), part, log_weights[part], batch, rules)
+        for part in units.split(at_once)
     ]
     return Beams.cat(parts, dim=0)
 
 
-def _search(
-    generator: Generator, encoded: Any, rows: Tensor, doc_logprobs: Tensor, settings: DecodingSettings
-) -> Beams:
-    """`search` without the bound on memory."""
-    n_units, n_rows = rows.shape
-    finished = Beams.empty(n_units, settings.num_beams, n_rows, settings.max_length, device=rows.device)
-    live = Beams.start(n_units, n_rows, settings.max_length, device=rows.device)
-    active = torch.arange(n_units, device=rows.device)
-    state = generator.begin(encoded, rows.flatten())
-    fed = torch.full_like(rows.flatten(), generator.decoder_start_token_id)
+def _search(reading: Reading, units: Tensor, log_weights: Tensor, batch: Batch, rules: Rules) -> Beams:
+    """`search` without the bound on memory; `units` (U,) are the places of these units in `rules.sources`."""
+    settings, (n_units, n_rows) = rules.settings, log_weights.shape
+    finished = Beams.empty(n_units, settings.num_beams, n_rows, settings.max_length, device=units.device)
+    live = Beams.start(n_units, n_rows, settings.max_length, device=units.device)
+    active = torch.arange(n_units, device=units.device)
+    fed = torch.full_like(active, batch.generator.decoder_start_token_id).unsqueeze(1)
+    parents = torch.zeros_like(fed)
     for length in range(1, settings.max_length + 1):
-        logprobs, state = generator.next_logprobs(state, fed)
-        logprobs = logprobs.float().view(len(active), live.width, n_rows, -1)
-        banned = generator.eos_token_id if length < settings.min_length else None
-        candidates, parents = _continue(
-            live, logprobs, doc_logprobs[active], length=length, banned=banned, settings=settings
-        )
-        ended = candidates.token_ids[:, :, length - 1] == generator.eos_token_id
+        reading.feed(fed, parents)
+        restriction = rules.at(live, units[active], length=length)
+        candidates, parents = _continue(reading, live, log_weights[active], restriction, length=length, rules=rules)
+        ended = candidates.token_ids[:, :, length - 1] == rules.eos
         done = _finish(finished, active, candidates, ended | (length == settings.max_length), settings=settings)
-        if length == settings.max_length:
-            break
-        # Among num_beams + M candidates at most M are EOS, so the first `width` others exist.
-        width = min(settings.num_beams, live.width * (logprobs.shape[3] - 1))
-        going = ended.long().argsort(dim=1, stable=True)[:, :width]
-        previous_width, live, parents = live.width, candidates.pick(going), parents.gather(1, going)
+        going = ended.long().argsort(dim=1, stable=True)[:, : settings.num_beams]
+        live, parents = candidates.only(~ended).pick(going), parents.gather(1, going)
         done |= _hopeless(live, finished.units(active), length=length, settings=settings)
-        keep = (~done).nonzero().squeeze(1)
-        if len(keep) == 0:
+        keep = still_going(done, candidates.logprobs)
+        if length == settings.max_length or len(keep) == 0:
             break
-        sequences = (keep.unsqueeze(1) * previous_width + parents[keep]).unsqueeze(2) * n_rows
-        sequences = sequences + torch.arange(n_rows, device=rows.device)
-        state = generator.reorder(state, sequences.flatten())
-        active, live = active[keep], live.units(keep)
-        fed = live.token_ids[:, :, length - 1].unsqueeze(2).expand(-1, -1, n_rows).flatten()
+        if len(keep) < len(active):
+            reading.keep(keep)
+            active, live, parents = active[keep], live.units(keep), parents[keep]
+        fed = live.token_ids[:, :, length - 1]
     return finished
 
 
 def _continue(
-    live: Beams, logprobs: Tensor, doc_logprobs: Tensor, *, length: int, banned: int | None, settings: DecodingSettings
+    reading: Reading, live: Beams, log_weights: Tensor, restriction: Restriction, *, length: int, rules: Rules
 ) -> tuple[Beams, Tensor]:
     """The best continuations (U, C) of the live beams by one token, and the beam (U, C) each one continues."""
-    n_units, width, n_rows, vocab_size = logprobs.shape
-    mixed = logprobs.squeeze(2) if n_rows == 1 else (doc_logprobs[:, None, :, None] + logprobs).logsumexp(2)
-    total = live.logprobs.unsqueeze(2) + mixed
-    if banned is not None:
-        total[:, :, banned] = -torch.inf
     # One EOS per live beam may rank ahead of the num_beams continuations that are wanted.
-    values, flat = top_candidates(total.flatten(1), min(settings.num_beams + width, width * vocab_size))
-    check_numbers(values)
-    parents, tokens = flat // vocab_size, flat % vocab_size
-    units = torch.arange(n_units, device=flat.device)[:, None, None]
-    passages = torch.arange(n_rows, device=flat.device)[None, None, :]
-    by_passage = logprobs[units, parents.unsqueeze(2), passages, tokens.unsqueeze(2)]
-    posterior = (doc_logprobs.unsqueeze(1) + by_passage).softmax(2)
-    return live.pick(parents).extend(tokens, values, by_passage, posterior, length=length), parents
+    count = rules.settings.num_beams + live.width
+    choose = _choose if restriction.only is None else _choose_listed
+    possible, parents, tokens = choose(reading, live, log_weights, restriction, count=count)
+    by_passage = reading.read(parents, tokens)
+    mixed = log_weights.unsqueeze(1) + by_passage
+    values = (live.logprobs.gather(1, parents) + mixed.logsumexp(2)).masked_fill(~possible, -torch.inf)
+    values, order = values.sort(dim=1, descending=True, stable=True)
+    parents, tokens = parents.gather(1, order), tokens.gather(1, order)
+    units = torch.arange(len(order), device=order.device).unsqueeze(1)
+    longer = live.pick(parents).extend(
+        tokens, values, by_passage[units, order], mixed.softmax(2)[units, order], length=length
+    )
+    return longer, parents
+
+
+def _choose(
+    reading: Reading, live: Beams, log_weights: Tensor, restriction: Restriction, *, count: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The `count` best continuations: which of them are possible, the beams and the tokens, all (U, C)."""
+    found = []
+    vocab_size = 0
+    for units, scores in reading.continuations(log_weights, live.logprobs):
+        restriction.forbid(scores, units)
+        vocab_size = scores.shape[2]
+        found.append(top_candidates(scores.flatten(1), min(count, live.width * vocab_size)))
+    values, flat = (torch.cat(parts) for parts in zip(*found, strict=True))
+    return values != -torch.inf, flat // vocab_size, flat % vocab_size
+
+
+def _choose_listed(
+    reading: Reading, live: Beams, log_weights: Tensor, restriction: Restriction, *, count: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """As `_choose` among `restriction.only`, where every token is read exactly."""
+    assert restriction.only is not None
+    n_units, width, n_allowed = restriction.only.shape
+    tokens = restriction.only.flatten(1)
+    parents = torch.arange(width, device=tokens.device).repeat_interleave(n_allowed).expand(n_units, -1)
+    mixed = (log_weights.unsqueeze(1) + reading.read(parents, tokens.clamp(min=0))).logsumexp(2)
+    scores = (live.logprobs.gather(1, parents) + mixed).masked_fill(tokens == NONE, -torch.inf)
+    values, order = top_candidates(scores, min(count, scores.shape[1]))
+    return values != -torch.inf, parents.gather(1, order), tokens.gather(1, order).clamp(min=0)
 
 
 def _finish(finished: Beams, active: Tensor, candidates: Beams, ended: Tensor, *, settings: DecodingSettings) -> Tensor:

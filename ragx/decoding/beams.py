@@ -1,7 +1,4 @@
-"""The table of hypotheses that a beam search carries, and the deterministic choice of the best.
-
-`torch.topk` leaves open which of several equal values it returns, and its choice may change with the shape of the
-batch; `top_candidates` fixes it, so that an answer does not depend on what else is decoded with it.
+"""The table of hypotheses that a search carries.
 
 Shapes: U units, M hypotheses each, G rows per unit, T `max_length`.
 """
@@ -13,8 +10,6 @@ from dataclasses import dataclass, fields
 
 import torch
 from torch import Tensor
-
-from ragx.errors import RagxError
 
 END = -100
 """Fills `token_ids` after the last token; the value that labels have at padding."""
@@ -85,6 +80,17 @@ class Beams:
         logprobs = self.logprobs.masked_fill(~mask, -torch.inf)
         return Beams(self.token_ids, logprobs, self.passage_logprobs, self.posteriors)
 
+    def where(self, mask: Tensor, other: Beams) -> Beams:
+        """The entries of this table inside `mask` (U, M), those of `other` outside."""
+        logprobs = torch.where(mask, self.logprobs, other.logprobs)
+        wide = mask.unsqueeze(2)
+        return Beams(
+            torch.where(wide, self.token_ids, other.token_ids),
+            logprobs,
+            torch.where(wide, self.passage_logprobs, other.passage_logprobs),
+            torch.where(wide, self.posteriors, other.posteriors),
+        )
+
     def put(self, index: Tensor, other: Beams) -> None:
         """Overwrites the units of `index` (U',) with those of `other`, in place."""
         for f in fields(self):
@@ -101,25 +107,3 @@ class Beams:
         token_ids = self.token_ids.clone()
         token_ids[:, :, length - 1] = tokens
         return Beams(token_ids, logprobs, self.passage_logprobs + by_passage, self.posteriors + posterior)
-
-
-def check_numbers(logprobs: Tensor) -> None:
-    """Raises RagxError where a generator gave nan, which every later comparison would hide."""
-    if bool(logprobs.isnan().any()):
-        raise RagxError("generator log-probabilities must be numbers, got nan. Check the weights and the inputs.")
-
-
-def top_candidates(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """The `count` largest values of each row of `scores` (U, C) and their columns, best first; ties by lower column.
-
-    A full stable sort of a vocabulary is slow, so it is done only for rows where the last place is tied.
-    """
-    values, columns = scores.topk(count, dim=1)
-    last = values[:, -1:]
-    tied = ((scores >= last).sum(1) > count) & (last.squeeze(1) > -torch.inf)
-    if bool(tied.any()):
-        ordered, order = scores[tied].sort(dim=1, descending=True, stable=True)
-        values[tied], columns[tied] = ordered[:, :count], order[:, :count]
-    columns = columns.sort(dim=1).values
-    values, order = scores.gather(1, columns).sort(dim=1, descending=True, stable=True)
-    return values, columns.gather(1, order)

@@ -11,18 +11,17 @@ Shapes: C pooled hypotheses of all questions together, K n_docs, T longest hypot
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor
 
+from ragx.decoding.batch import Answers, Batch
 from ragx.decoding.beam import search
 from ragx.decoding.beams import END, Beams
-from ragx.decoding.settings import DecodingSettings
 from ragx.losses.posterior import rag_sequence_posterior
 from ragx.losses.rag_sequence import marginalize
-from ragx.protocols import Generator
 from ragx.records import Hypothesis
 
 
@@ -43,16 +42,13 @@ class Pool:
     produced_by: Tensor
 
 
-def search_passages(generator: Generator, encoded: Any, doc_logprobs: Tensor, *, settings: DecodingSettings) -> Pool:
-    """Ordinary beam search for each passage alone, by plain probability, pooled per question.
-
-    Args:
-        doc_logprobs: (B, K) log p(z|x); a masked passage (-inf) is not searched.
-    """
-    rows = (doc_logprobs > -torch.inf).flatten().nonzero()
-    alone = replace(settings, length_penalty=0.0)
-    beams = search(generator, encoded, rows, doc_logprobs=torch.zeros_like(rows).float(), settings=alone)
-    return union(beams, rows.squeeze(1), n_docs=doc_logprobs.shape[1])
+def search_passages(batch: Batch) -> Pool:
+    """Ordinary beam search for each passage alone, by plain probability, pooled per question; masked ones are left."""
+    rows = (batch.doc_logprobs > -torch.inf).flatten().nonzero()
+    sources = [divmod(row, batch.n_docs) for row in rows.flatten().tolist()]
+    alone = replace(batch.settings, length_penalty=0.0)
+    beams = search(batch, rows, torch.zeros_like(rows).float(), sources=sources, settings=alone)
+    return union(beams, rows.squeeze(1), n_docs=batch.n_docs)
 
 
 def union(beams: Beams, rows: Tensor, *, n_docs: int) -> Pool:
@@ -72,16 +68,13 @@ def union(beams: Beams, rows: Tensor, *, n_docs: int) -> Pool:
     return Pool(distinct[:, 0], distinct[:, 1 : 1 + longest], passage_logprobs, passage_logprobs > -torch.inf)
 
 
-def ranked_by_marginal(pool: Pool, doc_logprobs: Tensor, *, settings: DecodingSettings) -> list[list[Hypothesis]]:
+def ranked_by_marginal(batch: Batch, pool: Pool) -> Answers:
     """`ranked` by log p_RAG-Sequence(y|x), where a pair that `pool` does not know has probability zero."""
-    sequences, prior = pool.passage_logprobs.unsqueeze(2), doc_logprobs[pool.questions]
-    logprobs, doc_posterior = marginalize(sequences, prior), rag_sequence_posterior(sequences, prior)
-    return ranked(pool, logprobs, doc_posterior, n_questions=len(doc_logprobs), settings=settings)
+    sequences, prior = pool.passage_logprobs.unsqueeze(2), batch.doc_logprobs[pool.questions]
+    return ranked(batch, pool, marginalize(sequences, prior), rag_sequence_posterior(sequences, prior))
 
 
-def ranked(
-    pool: Pool, logprobs: Tensor, doc_posterior: Tensor, *, n_questions: int, settings: DecodingSettings
-) -> list[list[Hypothesis]]:
+def ranked(batch: Batch, pool: Pool, logprobs: Tensor, doc_posterior: Tensor) -> Answers:
     """The `num_return_sequences` best hypotheses of each question by logprob / length ** length_penalty, best first.
 
     Args:
@@ -89,25 +82,28 @@ def ranked(
         doc_posterior: (C, K) p(z|x,y).
 
     Returns:
-        One list per question, shorter where fewer distinct hypotheses exist, empty where every one is impossible.
+        One list per question without equal answers, empty where every one is impossible.
     """
     answers = [tuple(t for t in row if t != END) for row in pool.token_ids.tolist()]
     questions, values = pool.questions.tolist(), logprobs.tolist()
-    scores = [value / len(answer) ** settings.length_penalty for value, answer in zip(values, answers, strict=True)]
-    members: list[list[int]] = [[] for _ in range(n_questions)]
+    penalty, wanted = batch.settings.length_penalty, batch.settings.num_return_sequences
+    scores = [value / len(answer) ** penalty for value, answer in zip(values, answers, strict=True)]
+    members: list[dict[tuple[int, ...], int]] = [{} for _ in range(len(batch.doc_logprobs))]
     for c in sorted(range(len(answers)), key=lambda c: (-scores[c], answers[c])):
-        if len(members[question := questions[c]]) < settings.num_return_sequences:
-            members[question].append(c)
+        chosen = members[questions[c]]
+        if values[c] > -math.inf and len(chosen) < wanted:
+            chosen.setdefault(answers[c], c)
+    by_passage, posterior, found_by = (t.tolist() for t in (pool.passage_logprobs, doc_posterior, pool.produced_by))
     return [
         [
             Hypothesis(
-                token_ids=answers[c],
+                token_ids=answer,
                 logprob=values[c],
-                passage_logprobs=tuple(pool.passage_logprobs[c].tolist()),
-                doc_posterior=tuple(doc_posterior[c].tolist()),
-                produced_by=tuple(pool.produced_by[c].nonzero().flatten().tolist()),
+                passage_logprobs=tuple(by_passage[c]),
+                doc_posterior=tuple(posterior[c]),
+                produced_by=tuple(k for k, found in enumerate(found_by[c]) if found),
             )
-            for c in chosen
+            for answer, c in chosen.items()
         ]
         for chosen in members
     ]

@@ -68,6 +68,25 @@ def aggregate(scores: Iterable[float | None], *, seed: int = 0) -> Metric:
     return Metric(value=mean, n=len(scored), n_null=len(given) - len(scored), ci95=bootstrap_ci95(scored, seed=seed))
 
 
+def aggregate_ratio(pairs: npt.ArrayLike, *, seed: int = 0) -> Metric:
+    """Sum of hits over sum of cases, with the interval over resampled questions.
+
+    Args:
+        pairs: (N, 2), hits and cases of each question; one without cases could not be scored. With one case each this
+            is the mean of the hits.
+    """
+    given = np.asarray(pairs, dtype=np.float64).reshape(-1, 2)
+    scored = given[given[:, 1] > 0]
+    if not len(scored):
+        return Metric(value=None, n=0, n_null=len(given), ci95=None)
+    packed, counts = np.unique(scored[:, 0] + 1j * scored[:, 1], return_counts=True)
+    distinct = np.stack([packed.real, packed.imag], 1)
+    drawn = _resampled_sums(distinct, counts, seed=seed, resamples=RESAMPLES)
+    low, high = np.quantile(drawn[:, 0] / drawn[:, 1], (0.025, 0.975))
+    hits, cases = counts @ distinct
+    return Metric(float(hits / cases), len(scored), len(given) - len(scored), (float(low), float(high)))
+
+
 def bootstrap_ci95(scores: Sequence[float], *, seed: int = 0, resamples: int = RESAMPLES) -> tuple[float, float]:
     """The 2.5% and 97.5% percentiles of the mean over resampled questions.
 
@@ -114,10 +133,18 @@ def _finite(scores: Sequence[float]) -> npt.NDArray[np.float64]:
 
 def _resampled_means(values: npt.NDArray[np.float64], *, seed: int, resamples: int) -> npt.NDArray[np.float64]:
     distinct, counts = np.unique(values, return_counts=True)
+    return _resampled_sums(distinct, counts, seed=seed, resamples=resamples) / len(values)
+
+
+def _resampled_sums(
+    distinct: npt.NDArray[np.float64], counts: npt.NDArray[np.intp], *, seed: int, resamples: int
+) -> npt.NDArray[np.float64]:
+    """Sums of `counts.sum()` draws of the `distinct` rows, one a resample."""
     generator = np.random.default_rng(seed)
+    total = int(counts.sum())
     size = max(1, _CELLS // len(distinct))
-    means = [
-        generator.multinomial(len(values), counts / len(values), size=min(size, resamples - done)) @ distinct
+    sums = [
+        generator.multinomial(total, counts / total, size=min(size, resamples - done)) @ distinct
         for done in range(0, resamples, size)
     ]
-    return np.concatenate(means) / len(values)
+    return np.concatenate(sums)

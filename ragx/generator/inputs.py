@@ -78,8 +78,22 @@ class InputBuilder:
             lambda texts: self._tokenize(texts, offsets=True), self._template, size=REMEMBERED_PASSAGES
         )
 
-    def build(self, queries: Sequence[str], passages: Sequence[Sequence[Passage]] | None) -> GeneratorInputs:
+    def ask(self, queries: Sequence[str]) -> list[list[int]]:
+        """The ids of the queries' part of the template, for `build`: what can be done before passages are known."""
+        ids: list[list[int]] = self._tokenize([self._template.ask(query) for query in queries])["input_ids"]
+        return ids
+
+    def build(
+        self,
+        queries: Sequence[str],
+        passages: Sequence[Sequence[Passage]] | None,
+        *,
+        query_ids: Sequence[Sequence[int]] | None = None,
+    ) -> GeneratorInputs:
         """Inputs of B queries with K passages each, or of the queries alone (`passages=None`, closed book).
+
+        Args:
+            query_ids: what `ask` returned for the same queries; None asks again.
 
         Raises:
             ShapeError: unequal numbers of passages, or a title and query that leave `max_length` no room.
@@ -88,7 +102,7 @@ class InputBuilder:
             return self._build_closed_book(queries)
         _require_rectangle(queries, passages)
         prefix, suffix = self._special_tokens()
-        query_ids = self._tokenize([self._template.ask(query) for query in queries])["input_ids"]
+        query_ids = self.ask(queries) if query_ids is None else query_ids
         tokens = iter(self._passages.take([passage for row in passages for passage in row]))
         rows: list[np.ndarray] = []
         visible: list[tuple[int, int]] = []

@@ -6,6 +6,7 @@ which ids are text; they also tell what was cut in code points, the unit of ever
 
 from __future__ import annotations
 
+import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -51,7 +52,7 @@ class PassageTokens:
 
 
 class PassageCache:
-    """Tokenizes passages; the `size` most recently used are not tokenized again.
+    """Tokenizes passages; the `size` most recently used are not tokenized again. Safe to ask from many threads.
 
     Args:
         tokenize: texts to a mapping with `input_ids` and `offset_mapping`.
@@ -64,10 +65,14 @@ class PassageCache:
         self._template = template
         self._size = size
         self._entries: OrderedDict[tuple[str, str], PassageTokens] = OrderedDict()
+        self._lock = threading.Lock()
 
     def take(self, passages: Sequence[Passage]) -> list[PassageTokens]:
         """The tokens of each passage, in order."""
-        keys = [(p.title, p.text) for p in passages]
+        with self._lock:
+            return self._take([(p.title, p.text) for p in passages])
+
+    def _take(self, keys: list[tuple[str, str]]) -> list[PassageTokens]:
         missing = [key for key in dict.fromkeys(keys) if key not in self._entries]
         if missing:
             parts = [self._template.present(title, text) for title, text in missing]

@@ -23,7 +23,9 @@ from torch import Tensor, nn
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, DynamicCache, EncoderDecoderCache
 
 from ragx.errors import CheckpointError, ShapeError
+from ragx.generator.bart_grouped import BartGrouped
 from ragx.generator.inputs import DEFAULT_TEMPLATE, IGNORED, InputBuilder
+from ragx.generator.output_layer import OutputLayer
 from ragx.losses.token_logprobs import check_labels, linear_token_logprobs
 
 
@@ -161,12 +163,7 @@ class Seq2SeqGenerator(nn.Module):
         Raises:
             ShapeError: a label outside the vocabulary; checked on CPU labels only, for it would stall a GPU.
         """
-        if labels.device.type == "cpu":
-            check_labels(labels, self.vocab_size)
-        labels = labels.to(self.device)
-        ended = labels == self.eos_token_id
-        after = ended.cumsum(1) - ended.long() > 0
-        labels = labels.masked_fill(after & (labels == self.pad_token_id), IGNORED)
+        labels = self._prepare(labels)
         encoded = _take(encoded, rows)
         start = labels.new_full((len(labels), 1), self.decoder_start_token_id)
         decoder_input_ids = torch.cat([start, labels[:, :-1].masked_fill(labels[:, :-1] < 0, self.pad_token_id)], dim=1)
@@ -223,6 +220,24 @@ class Seq2SeqGenerator(nn.Module):
         if not torch.equal(rows, state.rows):  # beams that stay on their passage keep its keys where they are
             _gather(cache.cross_attention_cache, index)
         return DecodingState(state.encoded, rows, cache)
+
+    @property
+    def grouped(self) -> BartGrouped | None:
+        """Decoding that shares the passages among sequences, for BART and mBART outside training."""
+        if not BartGrouped.fits(self.model):
+            return None
+        output = OutputLayer(*self._output_layer(), scale=self._scale)
+        start, pad = self.decoder_start_token_id, self.pad_token_id
+        return BartGrouped(self.model.get_decoder(), output, start, pad, self._prepare)
+
+    def _prepare(self, labels: Tensor) -> Tensor:
+        """Labels (N, T) on the model's device, with -100 also at a pad token behind an EOS."""
+        if labels.device.type == "cpu":
+            check_labels(labels, self.vocab_size)
+        labels = labels.to(self.device)
+        ended = labels == self.eos_token_id
+        after = ended.cumsum(1) - ended.long() > 0
+        return labels.masked_fill(after & (labels == self.pad_token_id), IGNORED)
 
     def _output_layer(self) -> tuple[Tensor, Tensor | None]:
         head = self.model.get_output_embeddings()

@@ -9,9 +9,10 @@ enters each term as a weight, never as a summand, so uniform outputs have the pl
 passage this is cross-entropy with label smoothing; e = 0 is the plain loss. The gradient of the smoothing term of
 RAG-Token with respect to doc_scores is the prior minus the posterior averaged over all v.
 
-This needs the logits of the whole vocabulary; without smoothing use `linear_token_logprobs`.
+`rag_sequence_nll` and `rag_token_nll` are the plain form over logits. Training uses `linear_uniform_nll`, which gets
+the second term from decoder states and LM head; the first is (1-e) times the plain loss.
 
-Shapes: B batch, K n_docs, T target length, V vocabulary.
+Shapes: B batch, K n_docs, T target length, V vocabulary, D hidden size.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from torch import Tensor
 from ragx.errors import ConfigError, ShapeError
 from ragx.losses.posterior import rag_sequence_running_logposterior
 from ragx.losses.shapes import check_n_docs, float32_or_wider
-from ragx.losses.token_logprobs import IGNORE_INDEX, token_logprobs
+from ragx.losses.token_logprobs import IGNORE_INDEX, operand_dtype, token_logprobs
+from ragx.losses.vocabulary_mixture import linear_mixture_sums
 
 
 def rag_sequence_nll(logits: Tensor, labels: Tensor, doc_logprobs: Tensor, *, epsilon: float) -> Tensor:
@@ -47,6 +49,40 @@ def rag_token_nll(logits: Tensor, labels: Tensor, doc_logprobs: Tensor, *, epsil
     """Smoothed -log p(y|x) of RAG-Token, shape (B,), in nats; arguments and errors as for `rag_sequence_nll`."""
     logits = _checked(logits, labels, doc_logprobs, epsilon)
     return _smoothed_nll(logits, labels, float32_or_wider(doc_logprobs).unsqueeze(2), epsilon)
+
+
+def linear_uniform_nll(
+    states: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor, offsets: Tensor, *, block_size: int = 2048
+) -> Tensor:
+    """The smoothing term without e, shape (B,): sum over real i of -(1/V) sum_v log p(v|x,y_<i); no logits are held.
+
+    Args:
+        states: (B, K, T, D) decoder states.
+        weight, bias: (V, D) and (V,) LM head; the bias may be None.
+        labels: (B, T), -100 at padding, which adds nothing.
+        offsets: (B, K, T) log w_i(z) minus the logsumexp of the passage's logits at i (see
+            `linear_logprobs_and_normalizers`); what it is at padding does not matter.
+        block_size: vocabulary entries at a time.
+
+    Raises:
+        ShapeError: shapes that disagree.
+    """
+    if states.dim() != 4 or offsets.shape != states.shape[:3] or labels.shape != (states.shape[0], states.shape[2]):
+        raise ShapeError(
+            "states, labels and offsets must have shapes (B, K, T, D), (B, T) and (B, K, T), got "
+            f"{tuple(states.shape)}, {tuple(labels.shape)} and {tuple(offsets.shape)}. Unfold B*K rows first."
+        )
+    real = labels != IGNORE_INDEX
+    states, offsets = states.transpose(1, 2).to(operand_dtype(states, weight)), offsets.transpose(1, 2)
+    if states.device.type == "cpu":  # elsewhere finding the padding would make the host wait
+        sums = linear_mixture_sums(states[real], weight, bias, offsets[real], block_size=block_size)
+        sums = sums.new_zeros(labels.shape).index_put((real,), sums)
+    else:
+        masked = states.masked_fill(~real[..., None, None], 0.0), offsets.masked_fill(~real[..., None], 0.0)
+        sums = linear_mixture_sums(
+            masked[0].flatten(0, 1), weight, bias, masked[1].flatten(0, 1), block_size=block_size
+        ).view(labels.shape)
+    return -sums.masked_fill(~real, 0.0).sum(1) / weight.shape[0]
 
 
 def _smoothed_nll(logits: Tensor, labels: Tensor, log_weights: Tensor, epsilon: float) -> Tensor:

@@ -90,23 +90,35 @@ def linear_token_logprobs(
     Raises:
         ShapeError: shapes that disagree, a label outside the vocabulary (names the position), or block_size < 1.
     """
-    _check_linear(hidden, weight, bias, labels, block_size)
     if validate:
+        _check_linear(hidden, weight, bias, labels, block_size)
         check_labels(labels, weight.shape[0])
-    dtype = _operand_dtype(hidden, weight)
+    return linear_logprobs_and_normalizers(hidden, weight, bias, labels, block_size=block_size)[0]
+
+
+def linear_logprobs_and_normalizers(
+    hidden: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor, *, block_size: int = 2048
+) -> tuple[Tensor, Tensor]:
+    """As `linear_token_logprobs` with `validate=False`, and the logsumexp over the vocabulary of each row, (N,).
+
+    Both are differentiable, and 0 where the label is -100.
+    """
+    _check_linear(hidden, weight, bias, labels, block_size)
+    dtype = operand_dtype(hidden, weight)
     labels = labels.long()
     ignored = labels == IGNORE_INDEX
     if hidden.device.type == "cpu":
         # Padded rows are left out of the product altogether. Elsewhere finding them would make the host wait.
         rows = (~ignored).nonzero().squeeze(1)
-        scored = linear_logprobs(hidden[rows].to(dtype), weight, bias, labels[rows], block_size=block_size)
-        return scored.new_zeros(labels.shape).index_put((rows,), scored)
+        both = linear_logprobs(hidden[rows].to(dtype), weight, bias, labels[rows], block_size=block_size)
+        logprobs, normalizers = (scored.new_zeros(labels.shape).index_put((rows,), scored) for scored in both)
+        return logprobs, normalizers
     hidden = hidden.to(dtype).masked_fill(ignored.unsqueeze(1), 0.0)
-    scored = linear_logprobs(hidden, weight, bias, labels.masked_fill(ignored, 0), block_size=block_size)
-    return scored.masked_fill(ignored, 0.0)
+    both = linear_logprobs(hidden, weight, bias, labels.masked_fill(ignored, 0), block_size=block_size)
+    return both[0].masked_fill(ignored, 0.0), both[1].masked_fill(ignored, 0.0)
 
 
-def _operand_dtype(hidden: Tensor, weight: Tensor) -> torch.dtype:
+def operand_dtype(hidden: Tensor, weight: Tensor) -> torch.dtype:
     """The dtype in which hidden and weight are multiplied."""
     device = hidden.device.type
     if torch.float64 in (hidden.dtype, weight.dtype):

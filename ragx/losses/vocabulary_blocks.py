@@ -2,6 +2,7 @@
 
     forward    m, s = running maximum and sum of exp(logit - m);    log p = logit[y] - m - log s
     backward   d log p / d logit  =  onehot(y) - softmax,  from the logits of the block computed a second time
+               d logsumexp / d logit  =  softmax           (label smoothing needs the normalizer itself)
 
 Decision: cut the vocabulary, not the rows. A block of W stays in the cache while all rows read it, its gradient is
 written once, and the logits live in one buffer of N x block numbers that every block reuses. Three products in the
@@ -22,8 +23,12 @@ from torch.autograd.function import once_differentiable
 from ragx.losses.shapes import float32_or_wider
 
 
-def linear_logprobs(hidden: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor, *, block_size: int) -> Tensor:
-    """log softmax(hidden @ weight.T + bias)[label], shape (N,), float32 (float64 stays); checked inputs only.
+def linear_logprobs(
+    hidden: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor, *, block_size: int
+) -> tuple[Tensor, Tensor]:
+    """log softmax(hidden @ weight.T + bias)[label] and the logsumexp in it, both (N,); checked inputs only.
+
+    Float32 (float64 stays), both with their gradients.
 
     Args:
         hidden: (N, D); blocks of the weight are converted to its dtype.
@@ -32,8 +37,8 @@ def linear_logprobs(hidden: Tensor, weight: Tensor, bias: Tensor | None, labels:
         labels: (N,) int64 in [0, V); nan comes out for others.
         block_size: vocabulary entries at a time.
     """
-    logprobs: Tensor = _LinearLogprobs.apply(hidden, weight, bias, labels, block_size)
-    return logprobs
+    logprobs, logsumexp = _LinearLogprobs.apply(hidden, weight, bias, labels, block_size)
+    return logprobs, logsumexp
 
 
 class _LinearLogprobs(torch.autograd.Function):
@@ -42,11 +47,11 @@ class _LinearLogprobs(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor, block_size: int
-    ) -> Tensor:
+    ) -> tuple[Tensor, Tensor]:
         maximum = float32_or_wider(hidden.new_full((hidden.shape[0],), float("-inf")))
         total, target = torch.zeros_like(maximum), torch.full_like(maximum, float("nan"))
         with torch.autocast(hidden.device.type, enabled=False):
-            for start, _, logits in _blocks(hidden, weight, bias, block_size):
+            for start, _, logits in blocks(hidden, weight, bias, block_size):
                 column, inside = _columns(labels, start, logits.shape[1])
                 target = torch.where(inside, logits.gather(1, column).squeeze(1), target)
                 new = torch.maximum(maximum, logits.amax(1))
@@ -57,20 +62,20 @@ class _LinearLogprobs(torch.autograd.Function):
         logsumexp = maximum + total.log()
         ctx.block_size = block_size
         ctx.save_for_backward(hidden, weight, bias, labels, logsumexp)
-        return target - logsumexp
+        return target - logsumexp, logsumexp
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, grad: Tensor, grad_logsumexp: Tensor) -> tuple[Tensor | None, ...]:
         hidden, weight, bias, labels, logsumexp = ctx.saved_tensors
         need_hidden, need_weight, need_bias = ctx.needs_input_grad[:3]
         grad_hidden = torch.zeros_like(hidden, dtype=logsumexp.dtype) if need_hidden else None
         grad_weight = torch.empty_like(weight) if need_weight else None
         grad_bias = torch.empty_like(bias) if need_bias else None
         with torch.autocast(hidden.device.type, enabled=False):
-            for start, block, logits in _blocks(hidden, weight, bias, ctx.block_size):
+            for start, block, logits in blocks(hidden, weight, bias, ctx.block_size):
                 column, inside = _columns(labels, start, logits.shape[1])
-                grad_logits = logits.sub_(logsumexp.unsqueeze(1)).exp_().mul_(-grad.unsqueeze(1))
+                grad_logits = logits.sub_(logsumexp.unsqueeze(1)).exp_().mul_((grad_logsumexp - grad).unsqueeze(1))
                 grad_logits.scatter_add_(1, column, (grad * inside).unsqueeze(1))
                 part = slice(start, start + logits.shape[1])
                 if grad_bias is not None:
@@ -83,7 +88,7 @@ class _LinearLogprobs(torch.autograd.Function):
         return None if grad_hidden is None else grad_hidden.to(hidden.dtype), grad_weight, grad_bias, None, None
 
 
-def _blocks(
+def blocks(
     hidden: Tensor, weight: Tensor, bias: Tensor | None, block_size: int
 ) -> Iterator[tuple[int, Tensor, Tensor]]:
     """Yields start, the weight's block (n, D) in hidden's dtype, and logits (N, n) that the next block overwrites."""

@@ -13,7 +13,7 @@ from ragx.records import Hypothesis
 from tests.decoding.worlds import ALL_DECODERS, DECODERS, World, mixture, naive_beam
 from tests.toy.table_lm import Answer
 
-SEEDS = range(20)
+SEEDS = range(12)
 WIDE = DecodingSettings(num_beams=4**3, num_return_sequences=40, max_length=3)
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from ragx.decoding.batch import Batch
 from ragx.decoding.beam import DecodingSettings, search
 from ragx.decoding.beams import END
 from ragx.records import Hypothesis
@@ -100,9 +101,9 @@ def test_of_the_bound_on_memory(name: str, bound: int | None) -> None:
 def test_with_one_passage_all_decoders_are_plain_beam_search(seed: int) -> None:
     """K = 1: no sum over passages is left, and the values are those of the beam itself, bit for bit."""
     world = World.random(seed, n_docs=1)
-    beams = search(
-        world.lm, world.encoded(), torch.arange(3).unsqueeze(1), doc_logprobs=torch.zeros(3, 1), settings=SETTINGS
-    )
+    batch = Batch(world.lm, world.encoded(), torch.zeros(3, 1), SETTINGS)
+    sources = [(question, 0) for question in range(3)]
+    beams = search(batch, torch.arange(3).unsqueeze(1), torch.zeros(3, 1), sources=sources, settings=SETTINGS)
     for decode in DECODERS.values():
         for question, hypotheses in enumerate(decode(world.lm, world.encoded(), torch.zeros(3, 1), settings=SETTINGS)):
             expected = [tuple(t for t in row if t != END) for row in beams.token_ids[question].tolist()]

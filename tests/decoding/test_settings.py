@@ -9,8 +9,8 @@ from collections.abc import Mapping
 import pytest
 import torch
 
-from ragx.decoding.beam import DecodingSettings, check_doc_logprobs
-from ragx.decoding.beams import top_candidates
+from ragx.decoding.batch import check_doc_logprobs
+from ragx.decoding.settings import DecodingSettings
 from ragx.errors import ConfigError, RagxError, ShapeError
 from tests.decoding.worlds import ALL_DECODERS, DECODERS, World
 from tests.toy.table_lm import Answer, TableLM
@@ -173,17 +173,6 @@ def test_the_order_of_tokens_also_beats_the_order_of_finishing(name: str) -> Non
     assert [h.token_ids for h in found] == [(0, 1), (1,)]
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_top_candidates_is_the_head_of_a_stable_sort(seed: int) -> None:
-    generator = torch.Generator().manual_seed(seed)
-    scores = torch.randint(0, 9, (40, 30), generator=generator).float()
-    scores[:, ::4] = -torch.inf
-    values, columns = top_candidates(scores, 7)
-    expected, order = scores.sort(dim=1, descending=True, stable=True)
-    assert torch.equal(values, expected[:, :7])
-    assert torch.equal(columns, order[:, :7])
-
-
 def test_impossible_answers_are_not_returned() -> None:
     """Only EOS is possible and it may not come first: no answer of two tokens exists."""
     lm = TableLM.from_distributions([{(): [0, 1, 0]}], vocab_size=3, max_length=2)
@@ -206,12 +195,39 @@ def test_a_generator_that_gives_nan_is_refused(name: str) -> None:
 
 
 def test_settings_report_all_problems_at_once() -> None:
-    expected = (
-        "num_beams must be >= 1, got 0\nnum_return_sequences must be >= 1, got -1\n"
-        "min_length must be between 0 and max_length (2), got 3\nmax_sequences_in_flight must be >= 1 or None, got 0"
-    )
-    with pytest.raises(ConfigError, match=re.escape(expected)):
-        DecodingSettings(0, num_return_sequences=-1, min_length=3, max_length=2, max_sequences_in_flight=0)
+    """Each of the fields that have a limit, in one error."""
+    wrong = {
+        "num_beams": (0, ">= 1"),
+        "num_return_sequences": (-1, ">= 1"),
+        "max_length": (1.5, ">= 1"),
+        "min_length": (-3, "between 0 and max_length (1.5)"),
+        "length_penalty": (math.inf, "finite"),
+        "no_repeat_ngram_size": (True, ">= 0"),
+        "forced_bos_token_id": ("0", ">= 0 or None"),
+        "bad_token_ids": ((3, -1), "a tuple of numbers >= 0"),
+        "temperature": (0.0, "> 0"),
+        "top_p": (0.0, "above 0 and at most 1"),
+        "top_k": (0, ">= 1 or None"),
+        "max_sequences_in_flight": (0, ">= 1 or None"),
+    }
+    with pytest.raises(ConfigError, match="num_beams must be >= 1, got 0") as raised:
+        DecodingSettings.from_mapping({name: value for name, (value, _) in wrong.items()})
+    assert list(raised.value.problems) == [
+        f"{name} must be {rule}, got {value}" for name, (value, rule) in wrong.items()
+    ]
+
+
+def test_min_length_may_not_exceed_max_length() -> None:
+    with pytest.raises(ConfigError, match=re.escape("min_length must be between 0 and max_length (2), got 3")):
+        DecodingSettings(min_length=3, max_length=2)
+
+
+def test_unknown_settings_are_errors_all_at_once() -> None:
+    with pytest.raises(ConfigError, match="num_beam must be a decoding setting, got an unknown one. Known: num_beams"):
+        DecodingSettings.from_mapping({"num_beam": 3, "max_new_tokens": 9, "num_beams": 2})
+    assert DecodingSettings.from_mapping({"num_beams": 2}) == DecodingSettings(num_beams=2)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'max_new_tokens'"):
+        DecodingSettings(max_new_tokens=9)  # type: ignore[call-arg]
 
 
 @pytest.mark.parametrize(

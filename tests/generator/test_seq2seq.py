@@ -9,48 +9,16 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
-from transformers import (
-    BartConfig,
-    BartForConditionalGeneration,
-    MBartConfig,
-    MBartForConditionalGeneration,
-    T5Config,
-    T5ForConditionalGeneration,
-)
 
 from ragx.errors import CheckpointError, ShapeError
 from ragx.generator.seq2seq import Encoded, Seq2SeqGenerator
 from ragx.protocols import Generator
 from ragx.records import Passage
+from tests.generator.tiny_models import tiny_model
 
 FAMILIES = ["bart", "t5", "t5_unscaled", "mbart"]
 QUERIES = ["Who led Peru?", "Which is the capital of Chile, and who led it?"]
 ANSWERS = ["García", "Santiago de Chile", "", "x"]
-
-
-def tiny_model(family: str, vocab_size: int) -> Any:
-    torch.manual_seed(0)
-    if family.startswith("t5"):
-        config = T5Config(
-            vocab_size=vocab_size, d_model=16, d_kv=8, d_ff=32, num_layers=2, num_heads=2, dropout_rate=0.0,
-            tie_word_embeddings=family == "t5", pad_token_id=1, eos_token_id=2, decoder_start_token_id=1,
-        )  # fmt: skip
-        model = T5ForConditionalGeneration(config)
-    else:
-        kinds = {
-            "bart": (BartConfig, BartForConditionalGeneration),
-            "mbart": (MBartConfig, MBartForConditionalGeneration),
-        }
-        config_class, model_class = kinds[family]
-        config = config_class(
-            vocab_size=vocab_size, d_model=16, encoder_layers=2, decoder_layers=2, encoder_attention_heads=2,
-            decoder_attention_heads=2, encoder_ffn_dim=32, decoder_ffn_dim=32, max_position_embeddings=300,
-            dropout=0.0, init_std=0.4, bos_token_id=0, pad_token_id=1, eos_token_id=2, decoder_start_token_id=2,
-            forced_eos_token_id=None,
-        )  # fmt: skip
-        model = model_class(config)
-        model.final_logits_bias.normal_()
-    return model.eval()
 
 
 @pytest.fixture(params=FAMILIES)

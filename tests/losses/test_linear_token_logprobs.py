@@ -108,7 +108,7 @@ def test_operands_left_in_half_precision_as_on_an_accelerator() -> None:
     # The product is rounded to bfloat16 there, as in any LM head; sums and logarithms are float32.
     hidden, weight, bias, labels = make_case(12, 16, 70, dtype=torch.bfloat16)
     labels = labels.clamp(min=0)
-    result = linear_logprobs(hidden, weight, bias, labels, block_size=16)
+    result, _ = linear_logprobs(hidden, weight, bias, labels, block_size=16)
     logits = (hidden @ weight.t()).float() + bias.float()
     assert result.dtype == torch.float32
     torch.testing.assert_close(result, token_logprobs(logits, labels), atol=1e-5, rtol=1e-5)

@@ -11,8 +11,9 @@ look goes wrong here. A prefix is a node of the V-ary tree: the root is 0, child
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -48,6 +49,8 @@ class TableLM(nn.Module):
     """
 
     pad_token_id = 0
+    shares: ClassVar[bool] = False
+    """Whether models offer `grouped`, the second way of decoding; tests set it to go both ways."""
 
     def __init__(self, logits: Tensor, *, eos_token_id: int = 1) -> None:
         super().__init__()
@@ -126,6 +129,11 @@ class TableLM(nn.Module):
         """The sequences of `index`."""
         return TableState(state.passages[index], state.nodes[index])
 
+    @property
+    def grouped(self) -> TableGrouped | None:
+        """Decoding in units, where `shares` says so."""
+        return TableGrouped(self) if self.shares else None
+
     def answers(self, passage: int, *, max_length: int) -> dict[Answer, list[float]]:
         """Every answer of at most `max_length` tokens with the probability of each of its tokens under one passage."""
         table = self.logits.detach().double().softmax(2)[passage].tolist()
@@ -152,6 +160,61 @@ class TableLM(nn.Module):
             y: math.prod(sum(w * t[y][i] for w, t in zip(prior, tables, strict=True)) for i in range(len(y)))
             for y in tables[0]
         }
+
+
+@dataclass(frozen=True)
+class TableGrouped:
+    """`ragx.protocols.Grouped` of a table."""
+
+    lm: TableLM
+
+    def begin(self, encoded: Tensor, rows: Tensor) -> TableReading:
+        """U units with nothing fed."""
+        return TableReading(self.lm, encoded[rows])
+
+    def token_logprobs(self, encoded: Tensor, labels: Tensor, rows: Tensor) -> Tensor:
+        """As of the table itself."""
+        return self.lm.token_logprobs(encoded, labels, rows)
+
+
+class TableReading:
+    """`ragx.protocols.Reading`: the node of each sequence, looked up under each passage (U, G) of its unit."""
+
+    def __init__(self, lm: TableLM, passages: Tensor) -> None:
+        self.lm, self.passages = lm, passages
+        self.nodes = torch.zeros(len(passages), 0, dtype=torch.long)
+
+    def feed(self, token_ids: Tensor, parents: Tensor) -> None:
+        """One more token; the first must be the start token."""
+        if self.nodes.shape[1] == 0:
+            if not bool((token_ids == self.lm.decoder_start_token_id).all()) or token_ids.shape[1] != 1:
+                raise ValueError(f"token_ids must open with one start token a unit, got {token_ids.tolist()}.")
+            self.nodes = torch.zeros_like(token_ids)
+        else:
+            self.nodes = self.nodes.gather(1, parents) * self.lm.vocab_size + token_ids + 1
+        self.lm.calls.steps += 1
+        self.lm.calls.widest_batch = max(self.lm.calls.widest_batch, token_ids.numel() * self.passages.shape[1])
+
+    def keep(self, units: Tensor) -> None:
+        """These units alone."""
+        self.nodes, self.passages = self.nodes[units], self.passages[units]
+
+    def continuations(self, log_weights: Tensor, logprobs: Tensor) -> Iterator[tuple[slice, Tensor]]:
+        """Two units at a time, so that whoever reads this has to put parts together; probabilities are mixed."""
+        for start in range(0, len(self.nodes), 2):
+            part = slice(start, start + 2)
+            mixed = (log_weights[part, None, :, None].exp() * self._logprobs()[part].exp()).sum(2).log()
+            yield slice(start, start + len(mixed)), logprobs[part].unsqueeze(2) + mixed
+
+    def read(self, parents: Tensor, token_ids: Tensor) -> Tensor:
+        """(U, C, G) of the tokens after the sequences `parents`."""
+        units = torch.arange(len(parents)).unsqueeze(1)
+        by_passage = self._logprobs().transpose(2, 3)  # (U, M, V, G)
+        return by_passage[units, parents, token_ids]
+
+    def _logprobs(self) -> Tensor:
+        """(U, M, G, V)."""
+        return self.lm.logits.detach().log_softmax(2)[self.passages.unsqueeze(1), self.nodes.unsqueeze(2)]
 
 
 def _node(prefix: Answer, vocab_size: int) -> int:

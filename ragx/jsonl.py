@@ -65,10 +65,12 @@ class Row:
 
     def key(self, field: str, value: Any) -> PassageKey:
         """`value` as the identity of a passage."""
-        whole = isinstance(value, list) and len(value) == 3
-        if not whole or not all(isinstance(part, str) and part for part in value):
-            self.fail(field, f"must be [source, version, chunk], three texts, got {value!r}. Give all three")
-        return PassageKey(*value)
+        if isinstance(value, list) and len(value) == 3:
+            source, version, chunk = value
+            if isinstance(source, str) and isinstance(version, str) and isinstance(chunk, str):
+                if source and version and chunk:
+                    return PassageKey(source, version, chunk)
+        self.fail(field, f"must be [source, version, chunk], three texts, got {value!r}. Give all three")
 
     def items(self, field: str, value: Any) -> list[Any]:
         """`value` as a list."""
@@ -77,14 +79,33 @@ class Row:
         return value
 
 
-def read_rows(path: str | Path, *, torn_end: bool = False) -> Iterator[Row]:
+def read_rows(path: str | Path, *, torn_end: bool = False, errors: list[DataError] | None = None) -> Iterator[Row]:
     """The objects of a JSON lines file (`.gz` as well) in order; blank lines are skipped.
 
     Args:
         torn_end: whether a last line without its line feed is dropped, as a kill leaves it, and not read.
+        errors: where given, a line that is no JSON object is added here and skipped.
 
     Raises:
         DataError: a line that is not UTF-8, not JSON or not an object, or a compressed file that ends early.
+        FileNotFoundError: there is no such file.
+    """
+    for line, raw in read_lines(path, torn_end=torn_end):
+        try:
+            row = row_of(raw, path=path, line=line)
+        except DataError as error:
+            if errors is None:
+                raise
+            errors.append(error)
+            continue
+        yield row
+
+
+def read_lines(path: str | Path, *, torn_end: bool = False) -> Iterator[tuple[int, bytes]]:
+    """The lines of a file that are not blank, each with its number, from 1; for `row_of`, here or in another process.
+
+    Raises:
+        DataError: a compressed file that ends early.
         FileNotFoundError: there is no such file.
     """
     path = Path(path)
@@ -97,7 +118,7 @@ def read_rows(path: str | Path, *, torn_end: bool = False) -> Iterator[Row]:
                     return
                 text = raw.removeprefix(b"\xef\xbb\xbf") if line == 1 else raw
                 if text.strip():
-                    yield Row(path, line, _parse(text, path, line))
+                    yield line, text
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             message = f"file must be whole, got an archive that breaks off ({error}). Copy it again"
             raise DataError(message, path=path, line=line + 1) from error
@@ -105,6 +126,16 @@ def read_rows(path: str | Path, *, torn_end: bool = False) -> Iterator[Row]:
 
 def _open(path: Path) -> IO[bytes]:
     return cast("IO[bytes]", gzip.open(path, "rb")) if path.suffix == ".gz" else path.open("rb")
+
+
+def row_of(raw: bytes, *, path: str | Path, line: int) -> Row:
+    """The object of one line.
+
+    Raises:
+        DataError: a line that is not UTF-8, not JSON or not an object.
+    """
+    path = path if isinstance(path, Path) else Path(path)
+    return Row(path, line, _parse(raw, path, line))
 
 
 def _parse(raw: bytes, path: Path, line: int) -> dict[str, Any]:

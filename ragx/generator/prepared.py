@@ -1,0 +1,62 @@
+"""What of a batch can be done before its turn: the host's work of section 2.4, ahead of the step that needs it.
+
+Tokens of queries and answers depend on the text alone. The search depends on q(x), which the step before still changes;
+where q(x) stands still (a frozen query encoder, BM25) it can be done ahead too, and then the generator's inputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from ragx.generator.inputs import IGNORED, GeneratorInputs
+from ragx.records import Retrieved
+
+Tokens = tuple[Tensor, Tensor]
+"""Ids and mask, (B, S) each."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """The host's work of B queries; tensors on the CPU.
+
+    Attributes:
+        labels: (B, T), -100 at padding.
+        n_tokens: scored target tokens of the batch.
+        query_ids: the generator's tokens of each query; empty for `closed_book`.
+        tokens: of the queries for the query encoder, or None where there is none.
+        retrieved: the passages that the caller brought or that were found ahead; None where the search is to come.
+        doc_scores: q.d (B, K) without a gradient, of passages that were found ahead.
+        inputs: the generator's, where the passages are known.
+    """
+
+    labels: Tensor
+    n_tokens: int
+    query_ids: Sequence[Sequence[int]] = ()
+    tokens: Tokens | None = None
+    retrieved: Retrieved | None = None
+    doc_scores: Tensor | None = None
+    inputs: GeneratorInputs | None = None
+
+
+def count_tokens(labels: Tensor) -> int:
+    """Scored target tokens of a batch."""
+    return int((labels != IGNORED).sum())
+
+
+def padded(token_ids: Sequence[Sequence[int]], *, pad_token_id: int) -> Tokens:
+    """Ids and mask, both (B, longest) int64, padded on the right."""
+    rows = [torch.tensor(row) for row in token_ids]
+    mask = pad_sequence([torch.ones_like(row) for row in rows], batch_first=True)
+    return pad_sequence(rows, batch_first=True, padding_value=pad_token_id), mask
+
+
+def moved(tensor: Tensor, device: torch.device) -> Tensor:
+    """`tensor` on `device`; to a GPU by way of page-locked memory, so that the host does not wait for the copy."""
+    if device.type == "cuda" and tensor.device.type == "cpu":
+        return tensor.pin_memory().to(device, non_blocking=True)
+    return tensor.to(device)
