@@ -32,18 +32,7 @@ from ragx.generator.template import Template
 from ragx.limits import EMBEDDED
 from ragx.model import DECODERS
 from ragx.retriever.index import resolve_parameters
-from ragx.schema import (
-    BuildIndex,
-    Demo,
-    Evaluate,
-    Generate,
-    HotSwap,
-    ImportCheckpoint,
-    IndexConfig,
-    Pretrain,
-    RetrieverConfig,
-    Train,
-)
+from ragx.schema import SCRIPTS, HotSwap, IndexConfig, RetrieverConfig
 
 T = TypeVar("T")
 
@@ -51,7 +40,7 @@ T = TypeVar("T")
 _STAMP = f"{datetime.now():%Y-%m-%d_%H-%M-%S}-{secrets.token_hex(3)}"
 OmegaConf.register_new_resolver("run_stamp", lambda: _STAMP, replace=True)
 
-for _schema in (BuildIndex, Train, Generate, Evaluate, HotSwap, Demo, Pretrain, ImportCheckpoint):
+for _schema in SCRIPTS:
     ConfigStore.instance().store(name=f"{_schema.__name__}_schema", node=_schema)
 
 
@@ -123,10 +112,16 @@ def _walk(node: DictConfig, prefix: str = "") -> Iterator[tuple[DictConfig, str,
 
 def _make_absolute(config: DictConfig) -> None:
     for node, _, item, value in _walk(config):
-        if "path" in item.metadata and value is not None and not value.startswith(EMBEDDED):
-            path = to_absolute_path(str(Path(value).expanduser()))
-            if "name" not in item.metadata or Path(path).exists():
-                node[item.name] = path
+        if "path" in item.metadata and value is not None:
+            by_name = "name" in item.metadata
+            several = isinstance(value, list)
+            node[item.name] = [_absolute(v, by_name) for v in value] if several else _absolute(value, by_name)
+
+
+def _absolute(value: str, by_name: bool) -> str:
+    """A path from where the script was started; what is embedded, or only a name, stays as it is."""
+    path = value if value.startswith(EMBEDDED) else to_absolute_path(str(Path(value).expanduser()))
+    return value if by_name and not Path(path).exists() else path
 
 
 def _unknown_keys(node: DictConfig, prefix: str = "") -> Iterator[str]:

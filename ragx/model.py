@@ -10,7 +10,6 @@ vectors come from a frozen index.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -19,9 +18,12 @@ from ragx.decoding import fast, greedy, thorough, token_beam
 from ragx.decoding.beam import DecodingSettings
 from ragx.errors import ConfigError, ShapeError
 from ragx.generator.answered import Answered, collect, labels_of_best
-from ragx.generator.inputs import IGNORED, GeneratorInputs
+from ragx.generator.inputs import GeneratorInputs
+from ragx.generator.likelihood import RagOutput, likelihood, marginalize
+from ragx.generator.prepared import Prepared, Tokens, count_tokens, moved, padded
 from ragx.generator.seq2seq import Encoded, Seq2SeqGenerator
-from ragx.losses import prior, rag_sequence, rag_token
+from ragx.losses import prior
+from ragx.losses.token_logprobs import check_labels
 from ragx.protocols import Retriever
 from ragx.records import Hypothesis, Retrieved
 from ragx.retriever.query_encoder import QueryEncoder
@@ -37,30 +39,6 @@ DECODERS: dict[str, dict[str, Callable[..., list[list[Hypothesis]]]]] = {
 }
 
 
-@dataclass(frozen=True)
-class RagOutput:
-    """What `RagModel.forward` computed; natural logarithms, float32.
-
-    Attributes:
-        loss: (), the mean of `nll`.
-        nll: (B,), -log p(y|x).
-        doc_logprobs, doc_scores: (B, K), log p(z|x) and q.d; None for `closed_book`.
-        token_logprobs: (B, K, T), log p(y_i|x,z,y_<i), 0 at padding; K is 1 for `closed_book`.
-        retrieved: the passages; None for `closed_book`.
-        n_tokens: scored target tokens of the batch, EOS included.
-        cut_tokens: passage tokens of the batch that did not fit the generator's input.
-    """
-
-    loss: Tensor
-    nll: Tensor
-    doc_logprobs: Tensor | None
-    token_logprobs: Tensor
-    doc_scores: Tensor | None
-    retrieved: Retrieved | None
-    n_tokens: int
-    cut_tokens: int
-
-
 class RagModel(nn.Module):
     """RAG-Sequence, RAG-Token, or the same generator alone.
 
@@ -71,6 +49,8 @@ class RagModel(nn.Module):
         retriever: finds passages; may be None where the caller brings them.
         n_docs: passages a query when a call does not say.
         max_target_length: tokens of a training target, EOS included; longer answers are cut.
+        passages_at_once: passages of each query that the generator reads together in `forward`; 0 reads all. Changes
+            memory and time (all groups but one are read twice), not the loss or its gradient.
     """
 
     def __init__(
@@ -82,6 +62,7 @@ class RagModel(nn.Module):
         retriever: Retriever | None = None,
         n_docs: int = 5,
         max_target_length: int = 32,
+        passages_at_once: int = 0,
     ) -> None:
         super().__init__()
         problems = []
@@ -101,16 +82,19 @@ class RagModel(nn.Module):
         self.retriever = retriever
         self.n_docs = n_docs
         self.max_target_length = max_target_length
+        self.passages_at_once = passages_at_once
+        self._query_encoder_is_frozen = False
         self.train(generator.training)  # loaded parts are in eval mode, a new module would claim to train
 
     @property
     def freeze_query_encoder(self) -> bool:
         """Whether the query encoder stands still (the paper's ablation of section 4.5): no gradient and no dropout."""
-        return self.query_encoder is not None and not any(p.requires_grad for p in self.query_encoder.parameters())
+        return self._query_encoder_is_frozen
 
     @freeze_query_encoder.setter
     def freeze_query_encoder(self, frozen: bool) -> None:
         if self.query_encoder is not None:
+            self._query_encoder_is_frozen = frozen
             self.query_encoder.requires_grad_(not frozen)
             self.train(self.training)
         elif frozen:
@@ -123,6 +107,35 @@ class RagModel(nn.Module):
             self.query_encoder.eval()
         return self
 
+    @property
+    def searches_ahead(self) -> bool:
+        """Whether a search need not wait for the step before it: q(x) stands still, or the retriever needs none."""
+        return self.retriever is not None and (self.query_encoder is None or self.freeze_query_encoder)
+
+    def prepare(
+        self,
+        queries: Sequence[str],
+        answers: Sequence[str],
+        *,
+        n_docs: int | None = None,
+        retrieved: Retrieved | None = None,
+    ) -> Prepared:
+        """The host's work of a batch, which another thread may do while a step runs; arguments as for `forward`."""
+        if len(queries) != len(answers) or not queries:
+            raise ShapeError(f"answers must be one a query ({len(queries)}, at least 1), got {len(answers)}.")
+        labels = self.generator.inputs.labels(answers, max_length=self.max_target_length)
+        check_labels(labels, self.generator.vocab_size)
+        if self.kind == CLOSED_BOOK:
+            return Prepared(labels, count_tokens(labels), retrieved=retrieved, inputs=self.expand(queries, None))
+        query_ids, tokens, doc_scores = self.generator.inputs.ask(queries), None, None
+        if self.query_encoder is not None:
+            tower = self.query_encoder.tower
+            tokens = padded(tower.tokenize(queries), pad_token_id=tower.tokenizer.pad_token_id)
+        if retrieved is None and self.searches_ahead:
+            retrieved, doc_scores = self.retrieve(queries, n_docs=n_docs, tokens=tokens)
+        inputs = None if retrieved is None else self.expand(queries, retrieved, query_ids=query_ids)
+        return Prepared(labels, count_tokens(labels), query_ids, tokens, retrieved, doc_scores, inputs)
+
     def forward(
         self,
         queries: Sequence[str],
@@ -130,37 +143,54 @@ class RagModel(nn.Module):
         *,
         n_docs: int | None = None,
         retrieved: Retrieved | None = None,
+        prepared: Prepared | None = None,
+        label_smoothing: float = 0.0,
     ) -> RagOutput:
         """The loss of B queries with one target each.
 
         Args:
             n_docs: passages a query; default as constructed. With `retrieved` its own number counts.
             retrieved: passages to read in place of a search.
+            prepared: what `prepare` returned for the same arguments.
+            label_smoothing: e of `losses.label_smoothing`, in [0, 1).
 
         Raises:
             ShapeError: batches of unequal length, passages for a closed-book model, or a query that does not fit.
         """
-        if len(queries) != len(answers) or not queries:
-            raise ShapeError(f"answers must be one a query ({len(queries)}, at least 1), got {len(answers)}.")
-        labels = self.generator.inputs.labels(answers, max_length=self.max_target_length)
-        retrieved, doc_scores = self._read(queries, retrieved, n_docs=n_docs)
-        inputs = self.expand(queries, retrieved)
-        token_logprobs = self.decode(self.encode(inputs), labels)
-        doc_logprobs = None if doc_scores is None else prior.doc_logprobs(doc_scores)
-        nll = -self.marginalize(token_logprobs, doc_logprobs)
+        prepared = prepared or self.prepare(queries, answers, n_docs=n_docs, retrieved=retrieved)
+        retrieved, doc_scores = prepared.retrieved, prepared.doc_scores
+        if doc_scores is None:
+            retrieved, doc_scores = self._read(queries, retrieved, n_docs=n_docs, tokens=prepared.tokens)
+        inputs = prepared.inputs or self.expand(queries, retrieved, query_ids=prepared.query_ids)
+        device = self.generator.device
+        doc_logprobs = None if doc_scores is None else prior.doc_logprobs(moved(doc_scores, device))
+        found = likelihood(
+            self.kind,
+            self.generator,
+            inputs,
+            moved(prepared.labels, device),
+            doc_logprobs,
+            at_once=self.passages_at_once,
+            label_smoothing=label_smoothing,
+        )
         return RagOutput(
-            loss=nll.mean(),
-            nll=nll,
+            **vars(found),
+            loss=found.smoothed_nll.mean(),
             doc_logprobs=doc_logprobs,
-            token_logprobs=token_logprobs,
             doc_scores=doc_scores,
             retrieved=retrieved,
-            n_tokens=int((labels != IGNORED).sum()),
+            n_tokens=prepared.n_tokens,
             cut_tokens=sum(inputs.cut_tokens),
         )
 
-    def retrieve(self, queries: Sequence[str], *, n_docs: int | None = None) -> tuple[Retrieved, Tensor]:
+    def retrieve(
+        self, queries: Sequence[str], *, n_docs: int | None = None, tokens: Tokens | None = None
+    ) -> tuple[Retrieved, Tensor]:
         """The passages of B queries and their scores (B, K) float32, with a gradient to the query encoder.
+
+        Args:
+            n_docs: passages a query; default as constructed.
+            tokens: of the queries, see `Prepared`; None tokenizes them.
 
         Raises:
             ConfigError: this model has no retriever, or `n_docs` is not positive.
@@ -173,7 +203,7 @@ class RagModel(nn.Module):
             )
         if n_docs < 1:
             raise ConfigError([f"n_docs must be >= 1, got {n_docs}."])
-        query_embeds = None if self.query_encoder is None else self._embed(queries)
+        query_embeds = None if self.query_encoder is None else self._embed(queries, tokens)
         searched = None if query_embeds is None else query_embeds.detach()
         retrieved = self.retriever.retrieve(queries, n_docs, query_embeds=searched)
         if retrieved.doc_scores.shape != (len(queries), n_docs):
@@ -183,9 +213,12 @@ class RagModel(nn.Module):
             )
         return retrieved, self._doc_scores(query_embeds, retrieved)
 
-    def expand(self, queries: Sequence[str], retrieved: Retrieved | None) -> GeneratorInputs:
-        """Generator inputs of R = B*K rows, or of B rows for `closed_book`."""
-        return self.generator.inputs.build(queries, None if retrieved is None else retrieved.passages)
+    def expand(
+        self, queries: Sequence[str], retrieved: Retrieved | None, *, query_ids: Sequence[Sequence[int]] | None = None
+    ) -> GeneratorInputs:
+        """Generator inputs of R = B*K rows, or of B rows for `closed_book`; `query_ids` as `Prepared` has them."""
+        passages = None if retrieved is None else retrieved.passages
+        return self.generator.inputs.build(queries, passages, query_ids=query_ids)
 
     def encode(self, inputs: GeneratorInputs) -> Encoded:
         """Encoder states of R rows."""
@@ -197,10 +230,7 @@ class RagModel(nn.Module):
 
     def marginalize(self, token_logprobs: Tensor, doc_logprobs: Tensor | None) -> Tensor:
         """log p(y|x), (B,): the passages are summed out as the model kind has it."""
-        if doc_logprobs is None:
-            return token_logprobs.sum((1, 2))
-        likelihood = {"rag_sequence": rag_sequence, "rag_token": rag_token}[self.kind]
-        return likelihood.marginalize(token_logprobs, doc_logprobs)
+        return marginalize(self.kind, token_logprobs, doc_logprobs)
 
     @torch.no_grad()
     def generate(
@@ -239,13 +269,15 @@ class RagModel(nn.Module):
             self.train(training)
         return collect(queries, retrieved, inputs, found=found, scored=scored, builder=self.generator.inputs)
 
-    def _embed(self, queries: Sequence[str]) -> Tensor:
+    def _embed(self, queries: Sequence[str], tokens: Tokens | None) -> Tensor:
         assert self.query_encoder is not None
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.freeze_query_encoder):
-            return self.query_encoder.embed(queries)
+            if tokens is None:
+                return self.query_encoder.embed(queries)
+            return self.query_encoder(*(moved(tensor, self.query_encoder.device) for tensor in tokens))
 
     def _read(
-        self, queries: Sequence[str], retrieved: Retrieved | None, *, n_docs: int | None
+        self, queries: Sequence[str], retrieved: Retrieved | None, *, n_docs: int | None, tokens: Tokens | None = None
     ) -> tuple[Retrieved | None, Tensor | None]:
         """What is read and its doc_scores (B, K): found, or brought by the caller; nothing for `closed_book`."""
         if self.kind == CLOSED_BOOK:
@@ -253,14 +285,14 @@ class RagModel(nn.Module):
                 raise ShapeError("retrieved must be None for closed_book, got passages. Use a RAG kind to read them.")
             return None, None
         if retrieved is None:
-            return self.retrieve(queries, n_docs=n_docs)
+            return self.retrieve(queries, n_docs=n_docs, tokens=tokens)
         learned = self.query_encoder is not None and retrieved.doc_embeds is not None
-        return retrieved, self._doc_scores(self._embed(queries) if learned else None, retrieved)
+        return retrieved, self._doc_scores(self._embed(queries, tokens) if learned else None, retrieved)
 
     def _doc_scores(self, query_embeds: Tensor | None, retrieved: Retrieved) -> Tensor:
         device = self.generator.device
         if query_embeds is None or retrieved.doc_embeds is None:
-            return torch.as_tensor(retrieved.doc_scores, dtype=torch.float32, device=device)
-        doc_embeds = torch.as_tensor(retrieved.doc_embeds, dtype=torch.float32, device=query_embeds.device)
+            return moved(torch.as_tensor(retrieved.doc_scores, dtype=torch.float32), device)
+        doc_embeds = moved(torch.as_tensor(retrieved.doc_embeds, dtype=torch.float32), query_embeds.device)
         with torch.autocast(query_embeds.device.type, enabled=False):  # bfloat16 would blur the prior
             return torch.einsum("bd,bkd->bk", query_embeds.float(), doc_embeds).to(device)

@@ -7,18 +7,18 @@ carries its limit as metadata; `ragx.config.resolve` reads them all and reports 
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 
 from omegaconf import MISSING
 
-from ragx.decoding.settings import DecodingSettings
 from ragx.limits import all_at_least, at_least, file, folder, one_of, output, share, weights
-from ragx.model import CLOSED_BOOK, DECODERS, MODEL_KINDS
+from ragx.model import CLOSED_BOOK, MODEL_KINDS
+from ragx.schema_audit import SCRIPTS as AUDIT_SCRIPTS
+from ragx.schema_decoding import DecodingConfig
 from ragx.training.pretraining import PretrainingSettings
 from ragx.training.settings import TrainingSettings
 
 RETRIEVER_KINDS = ("dense", "bm25")
-DECODER_NAMES = tuple(dict.fromkeys(name for fitting in DECODERS.values() for name in fitting))
 
 
 @dataclass
@@ -66,27 +66,6 @@ class GeneratorConfig:
 
 
 @dataclass
-class DecodingConfig:
-    """Which decoder, null for the usual one of the model's kind; the rest are the fields of `DecodingSettings`."""
-
-    decoder: str | None = one_of(*DECODER_NAMES)
-    num_beams: int = MISSING
-    num_return_sequences: int = MISSING
-    max_length: int = MISSING
-    min_length: int = MISSING
-    length_penalty: float = MISSING
-    early_stopping: bool = MISSING
-    max_sequences_in_flight: int | None = MISSING
-    batch_size: int = at_least(1)
-    device: str = one_of("auto", "cpu", "cuda")
-
-    def settings(self) -> DecodingSettings:
-        """What the decoders take; raises ConfigError."""
-        values = asdict(self)
-        return DecodingSettings(**{item.name: values[item.name] for item in fields(DecodingSettings)})
-
-
-@dataclass
 class DataConfig:
     """Passages and questions."""
 
@@ -114,6 +93,7 @@ class TrainingConfig:
     adam_epsilon: float = MISSING
     max_grad_norm: float = MISSING
     reduction: str = MISSING
+    label_smoothing: float = MISSING
     bucket_by_length: bool = MISSING
     eval_every: int = MISSING
     save_every: int = MISSING
@@ -122,6 +102,9 @@ class TrainingConfig:
     patience: int = MISSING
     mixed_precision: str = MISSING
     gradient_checkpointing: bool = MISSING
+    passages_at_once: int = MISSING
+    compile: bool = MISSING
+    fsdp: bool = MISSING
     device: str = MISSING
     progress: bool = MISSING
     wandb_project: str | None = MISSING
@@ -232,6 +215,13 @@ class Demo:
 
 
 @dataclass
+class DemoSeeds:
+    """Schema of configs/demo_seeds.yaml."""
+
+    runs: list[str] = MISSING
+
+
+@dataclass
 class NanoConfig:
     """Width and depth of a nano model; the feed-forward layers are four times as wide."""
 
@@ -280,3 +270,7 @@ class Pretrain:
     size: NanoConfig = MISSING
     mixture: MixtureConfig = MISSING
     pretraining: PretrainingConfig = MISSING
+
+
+# The schema of each script's primary config, `<name>_schema` in its defaults.
+SCRIPTS = (BuildIndex, Train, Generate, Evaluate, HotSwap, Demo, DemoSeeds, Pretrain, ImportCheckpoint, *AUDIT_SCRIPTS)

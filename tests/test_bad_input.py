@@ -12,11 +12,11 @@ from omegaconf import DictConfig
 from transformers.utils import logging as transformers_logging
 
 from ragx import build, config
-from ragx.data.jsonl import read_rows
 from ragx.data.prediction_stream import PredictionStream
 from ragx.data.predictions import read_predictions
 from ragx.errors import CheckpointError, ConfigError, DataError, RagxError
 from ragx.generator.seq2seq import Seq2SeqGenerator
+from ragx.jsonl import read_rows
 from ragx.limits import output, weights
 from ragx.model import RagModel
 from ragx.records import Example, Passage, Prediction

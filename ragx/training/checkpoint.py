@@ -11,7 +11,6 @@ No path in it is absolute, so the folder may be moved. The random state needs no
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 from collections.abc import Iterator, Mapping
@@ -34,11 +33,18 @@ from ragx.model import RagModel
 from ragx.protocols import Retriever
 from ragx.retriever.query_encoder import QueryEncoder
 from ragx.training.model_card import model_card
+from ragx.training.record import (
+    FORMAT,
+    GENERATOR_OPTIONS,
+    RECORD,
+    read_json,
+    read_record,
+    require_replaceable,
+    write_json,
+)
 
 logger = logging.getLogger(__name__)
-FORMAT = 1
-RECORD, STATE, TENSORS, CARD = "ragx.json", "state.json", "optimizer.safetensors", "MODEL_CARD.md"
-GENERATOR_OPTIONS = ("max_length", "template", "bos_in_labels")
+STATE, TENSORS, CARD = "state.json", "optimizer.safetensors", "MODEL_CARD.md"
 
 
 @dataclass(frozen=True)
@@ -56,23 +62,27 @@ def save_checkpoint(
     state: TrainingState | None = None,
     card: Mapping[str, Any] | None = None,
 ) -> Path:
-    """Writes `model` to `directory`, replacing what is there in one move; returns the directory.
+    """Writes `model` to `directory`, replacing the checkpoint there in one move; returns the directory.
 
     Args:
         state: with it a run can resume from this checkpoint; without it the checkpoint is a third of the size.
         card: further sections of MODEL_CARD.md by heading, see `ragx.training.model_card`.
+
+    Raises:
+        CheckpointError: something else than a checkpoint is there.
     """
     directory = Path(directory)
+    require_replaceable(directory)
     record = _record(model, directory)
     with atomic.directory(directory) as folder:
         for part in record["parts"]:
             (folder / part).mkdir()
             with _without_bars():
                 getattr(model, part).save_pretrained(folder / part)
-        _write_json(folder / RECORD, record)
+        write_json(folder / RECORD, record)
         (folder / CARD).write_text(model_card(record, card), encoding="utf-8")
         if state is not None:
-            _write_json(folder / STATE, state.record)
+            write_json(folder / STATE, state.record)
             save_file(dict(state.tensors), folder / TENSORS)
     return directory
 
@@ -139,27 +149,6 @@ def restore_weights(model: RagModel, directory: str | Path) -> None:
             raise CheckpointError(f"{directory / part} must fit the model's {part}. {error}") from error
 
 
-def read_record(directory: str | Path) -> dict[str, Any]:
-    """`ragx.json` of a checkpoint; an old checkpoint that a kill left aside is put back first.
-
-    Raises:
-        CheckpointError: no checkpoint there, or one of another format.
-    """
-    directory = Path(directory)
-    atomic.recover(directory)
-    record = _read_json(directory / RECORD)
-    if record.get("format") != FORMAT:
-        raise CheckpointError(f"{directory / RECORD}: format must be {FORMAT}, got {record.get('format')!r}.")
-    for part in record["parts"]:
-        folder = directory / part
-        if not (folder / "config.json").is_file() or not any(folder.glob("*.safetensors")):
-            raise CheckpointError(
-                f"{directory} must hold {part}/ with config.json and safetensors, got a checkpoint without. "
-                "Copy the folder again, whole."
-            )
-    return record
-
-
 def read_state(directory: str | Path) -> TrainingState:
     """What `save_checkpoint(..., state=...)` wrote.
 
@@ -168,7 +157,7 @@ def read_state(directory: str | Path) -> TrainingState:
     """
     directory = Path(directory)
     atomic.recover(directory)
-    record = _read_json(directory / STATE)
+    record = read_json(directory / STATE)
     try:
         return TrainingState(record, load_file(directory / TENSORS))
     except (OSError, SafetensorError) as error:
@@ -243,19 +232,3 @@ def _open(part_class: Any, directory: Path, part: str, record: Mapping[str, Any]
     options = record["generator"] if part == "generator" else {}
     with _without_bars():
         return part_class.from_pretrained(directory / part, **options)
-
-
-def _write_json(path: Path, content: Mapping[str, Any]) -> None:
-    path.write_text(json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise CheckpointError(
-            f"{path.parent} must be a checkpoint with {path.name}, got none. Give the folder that training wrote."
-        ) from None
-    except json.JSONDecodeError as error:
-        raise CheckpointError(f"{path} must be JSON, got: {error}. Copy the checkpoint again, whole.") from error
-    return content

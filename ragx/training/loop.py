@@ -25,6 +25,8 @@ from accelerate.utils import DistributedDataParallelKwargs
 from ragx.errors import ConfigError, TrainingError
 from ragx.model import RagModel
 from ragx.records import Example
+from ragx.training.compiling import compiled, require_compiler
+from ragx.training.lock import locked_by_all
 from ragx.training.resume import identity
 from ragx.training.run import Evaluate, Run
 from ragx.training.settings import TrainingSettings
@@ -89,7 +91,9 @@ def train(
         card: further sections of the checkpoints' MODEL_CARD.md.
 
     Raises:
-        ConfigError: settings that cannot be, or that differ from those the interrupted run was started with.
+        ConfigError: settings that cannot be, or that differ from those the interrupted run was started with, or a
+            `run_dir` in which another job trains.
+        CheckpointError: something else than checkpoints stands where they are to be written.
         TrainingError: nothing to train on or no step to do, a value that is not finite, a group of parameters that the
             loss does not reach, or weights that are the same at the end as at the start.
     """
@@ -101,16 +105,21 @@ def train(
     if evaluate is None and dev_examples:
         evaluate = mean_nll(settings.batch_size)
     accelerator = _accelerator(settings, evaluated=evaluate is not None)
+    # Passages that do not explain the answer get gradients near 1e-40; a CPU takes twice as long over those.
+    torch.set_flush_denormal(True)
     run = Run(model, settings=settings, run_dir=Path(run_dir), accelerator=accelerator, card=card)
+    at_once, model.passages_at_once = model.passages_at_once, settings.passages_at_once or model.passages_at_once
     try:
-        reads = identity(model, examples, dev_examples, processes=accelerator.num_processes)
-        run.start(reads, resume=resume)
-        if run.complete:
-            logger.info("%s is complete at step %d: nothing is left to train", run_dir, run.progress.step)
-        else:
-            run.go(examples, evaluate, dev_examples)
+        with locked_by_all(run_dir, accelerator), compiled(model.generator, enabled=settings.compile):
+            reads = identity(model, examples, dev_examples, processes=accelerator.num_processes)
+            run.start(reads, resume=resume)
+            if run.complete:
+                logger.info("%s is complete at step %d: nothing is left to train", run_dir, run.progress.step)
+            else:
+                run.go(examples, evaluate, dev_examples)
     finally:
         accelerator.unwrap_model(run.wrapped, keep_fp32_wrapper=False)
+        model.passages_at_once = at_once
         model.eval()
     return _result(run)
 
@@ -168,6 +177,10 @@ def _accelerator(settings: TrainingSettings, *, evaluated: bool) -> Accelerator:
                 f"got {settings.mixed_precision!r}. Use 'bf16' or 'no'."
             ]
         )
+    if settings.compile:
+        require_compiler(accelerator.device)
+    if settings.fsdp and accelerator.num_processes == 1:
+        raise ConfigError(["training.fsdp must be false with one process, got true. Start several with torchrun."])
     parts = accelerator.num_processes * settings.gradient_accumulation
     if settings.batch_size < parts:
         raise ConfigError(

@@ -20,6 +20,7 @@ from torch.optim import AdamW, Optimizer
 
 from ragx.errors import CheckpointError, TrainingError
 from ragx.training.settings import SCHEDULES
+from ragx.training.sharding import shared_as, whole
 
 logger = logging.getLogger(__name__)
 GROUPS = ("generator", "query_encoder")
@@ -118,7 +119,7 @@ def gradient_norms(groups: Mapping[str, Mapping[str, nn.Parameter]]) -> dict[str
 
 def _norm(parameters: Iterable[nn.Parameter]) -> Tensor:
     gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-    return torch.nn.utils.get_total_norm(gradients).float() if gradients else torch.zeros(())
+    return whole(torch.nn.utils.get_total_norm(gradients)).float() if gradients else torch.zeros(())
 
 
 def without_gradient(groups: Mapping[str, Mapping[str, nn.Parameter]]) -> dict[str, list[str]]:
@@ -144,10 +145,13 @@ def checksums(groups: Mapping[str, Mapping[str, nn.Parameter]]) -> dict[str, int
 
 
 def optimizer_tensors(model: nn.Module, optimizer: Optimizer) -> dict[str, Tensor]:
-    """The optimizer's state as CPU tensors named `<slot>/<parameter>`, e.g. `exp_avg/generator.model.shared.weight`."""
+    """The optimizer's state as CPU tensors named `<slot>/<parameter>`, e.g. `exp_avg/generator.model.shared.weight`.
+
+    Sharded state is gathered, which all processes must take part in.
+    """
     names = {parameter: name for name, parameter in model.named_parameters()}
     return {
-        f"{slot}/{names[parameter]}": value.detach().cpu().contiguous()
+        f"{slot}/{names[parameter]}": whole(value.detach()).cpu().contiguous()
         for group in optimizer.param_groups
         for parameter in group["params"]
         for slot, value in optimizer.state.get(parameter, {}).items()
@@ -161,7 +165,8 @@ def load_optimizer_tensors(model: nn.Module, optimizer: Optimizer, tensors: Mapp
         CheckpointError: state of other parameters than those the optimizer holds.
     """
     names = {parameter: name for name, parameter in model.named_parameters()}
-    held = [names[parameter] for group in optimizer.param_groups for parameter in group["params"]]
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    held = [names[parameter] for parameter in parameters]
     slots: dict[str, dict[str, Tensor]] = {}
     for key, value in tensors.items():
         slot, _, name = key.partition("/")
@@ -172,5 +177,9 @@ def load_optimizer_tensors(model: nn.Module, optimizer: Optimizer, tensors: Mapp
             f"optimizer state must cover the trainable parameters, got surplus {surplus[:5]} ({len(surplus)}) and "
             f"missing {missing[:5]} ({len(missing)}). Resume with the model that the run was started with."
         )
-    state = {position: dict(slots[name]) for position, name in enumerate(held) if name in slots}
+    state = {
+        position: {slot: shared_as(value, parameter) for slot, value in slots[name].items()}
+        for position, (name, parameter) in enumerate(zip(held, parameters, strict=True))
+        if name in slots
+    }
     optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})

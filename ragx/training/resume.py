@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from ragx.errors import ConfigError
+from ragx.errors import CheckpointError, ConfigError
 from ragx.model import RagModel
 from ragx.records import Example
 from ragx.training.selection import Selection
@@ -67,6 +67,7 @@ def identity(
         "generator.template": model.generator.inputs.template,
         "generator.max_length": model.generator.inputs.max_length,
         "model.freeze_query_encoder": model.freeze_query_encoder,
+        "model.passages_at_once": model.passages_at_once,
         "retriever.fingerprint": model.retriever.fingerprint if model.retriever is not None else None,
         "data.examples": _digest(examples),
         "data.dev_examples": _digest(dev_examples),
@@ -79,7 +80,13 @@ def require_same(record: Mapping[str, Any], settings: TrainingSettings, reads: M
 
     Raises:
         ConfigError: one sentence for each key that differs.
+        CheckpointError: `record` is not one that a run wrote.
     """
+    missing = [key for key in ("progress", "settings", "reads") if not isinstance(record.get(key), dict)]
+    if missing:
+        raise CheckpointError(
+            f"state.json must hold {' and '.join(missing)} of the interrupted run, got none. Copy the run again, whole."
+        )
     problems = changes(record["settings"], settings)
     for key, before in record["reads"].items():
         if key == "processes" and reads[key] != before:
@@ -88,7 +95,9 @@ def require_same(record: Mapping[str, Any], settings: TrainingSettings, reads: M
         elif reads.get(key) != before:
             problems.append(f"{key} must equal {before!r} of the interrupted run, got {reads.get(key)!r}.")
     if problems:
-        problems.append("Resume with the old values, start over with resume=False, or choose another run_dir.")
+        problems.append(
+            "Resume with the old values, choose another folder (hydra.run.dir=... of a script), or delete this run's."
+        )
         raise ConfigError(problems)
 
 

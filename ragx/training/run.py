@@ -27,7 +27,8 @@ from ragx.data.collate import batches
 from ragx.errors import TrainingError
 from ragx.model import RagModel
 from ragx.records import Example
-from ragx.training.checkpoint import RECORD, TrainingState, read_state, restore_weights, save_checkpoint
+from ragx.training.ahead import Ahead
+from ragx.training.checkpoint import TrainingState, read_state, restore_weights, save_checkpoint
 from ragx.training.metrics_log import MetricsLog
 from ragx.training.optim import (
     build_optimizer,
@@ -37,9 +38,11 @@ from ragx.training.optim import (
     optimizer_tensors,
     trainable,
 )
+from ragx.training.record import RECORD, require_replaceable
 from ragx.training.resume import Progress, finite_or_none, require_same
 from ragx.training.selection import Selection
 from ragx.training.settings import FREE_TO_CHANGE, TrainingSettings
+from ragx.training.sharding import pull_weights, sharded_copy
 from ragx.training.step import Stepper
 from ragx.training.tracking import Tracker
 
@@ -64,12 +67,15 @@ class Run:
         self.run_dir, self.metrics_path = run_dir, run_dir / "metrics.jsonl"
         self.last, self.best = run_dir / "checkpoints" / "last", run_dir / "checkpoints" / "best"
         self.progress = Progress(Selection(settings.best_metric, settings.best_mode))
+        self.trained: RagModel = model  # or its sharded copy
         self.wrapped: Any = model
         self.reads: Mapping[str, Any] = {}
 
     def start(self, reads: Mapping[str, Any], *, resume: bool) -> None:
         """Builds the optimizer, and takes up the interrupted run where there is one."""
         self.reads = reads
+        for folder in (self.last, self.best):
+            require_replaceable(folder)
         state = self._interrupted() if resume else None
         if state is not None:
             require_same(state.record, self.settings, reads)
@@ -77,15 +83,12 @@ class Run:
         elif self.accelerator.is_main_process:
             for folder in (self.last, self.best):
                 shutil.rmtree(folder, ignore_errors=True)
-        if self.accelerator.is_main_process:
-            _remove_torn(self.run_dir)
         if self.settings.gradient_checkpointing:
             _checkpoint_activations(self.model.generator.model)
-        self.groups = trainable(self.model)
-        self.progress.start_sums = checksums(self.groups)
+        self.progress.start_sums = checksums(trainable(self.model))
         self.optimizer, self.stepper = self._stepper()
         if state is not None:
-            load_optimizer_tensors(self.model, self.optimizer, state.tensors)
+            load_optimizer_tensors(self.trained, self.optimizer, state.tensors)
             self.progress = Progress.from_json(state.record["progress"])
             self.stepper.skipped_steps = self.progress.skipped_steps
             if self.accelerator.scaler is not None:
@@ -107,48 +110,69 @@ class Run:
             progress.initial_metrics = finite_or_none(metrics)
         tracker = self._tracker()
         path = self.metrics_path if self.accelerator.is_main_process else None
-        with MetricsLog(path, after_step=progress.step) as log:
-            for batch in self._batches(examples):
-                row = self.stepper.run(progress.step + 1, batch)
+        device = self.accelerator.device
+        with (
+            MetricsLog(path, after_step=progress.step) as log,
+            Ahead(self._batches(examples), self.stepper.prepare, device=device) as work,
+            self._bar() as bar,
+        ):
+            for batch, prepared in work:
+                row = self.stepper.run(progress.step + 1, batch, prepared)
                 progress.step += 1
                 progress.skipped_steps = self.stepper.skipped_steps
                 at_end = progress.step == settings.steps
                 evaluated = evaluate is not None and (at_end or _every(settings.eval_every, progress.step))
+                saved = evaluated or at_end or _every(settings.save_every, progress.step)
+                if saved:
+                    work.settle()  # tokenizers and retriever are wanted here
+                    self.pull()
                 if at_end or (evaluated and progress.skipped_steps < progress.step):
                     self._require_changed()
                 if evaluate is not None and evaluated:
                     row |= self._select(self._evaluate(evaluate, dev_examples))
                 log.append(row)
                 tracker.log(row)
+                bar.update()
                 progress.seconds = time.perf_counter() - began
-                if evaluated or at_end or _every(settings.save_every, progress.step):
+                if saved:
                     log.sync()  # the checkpoint counts on the rows up to its step
                     self._save()
                 if progress.stopped_early:
                     break
         tracker.finish()
 
+    def pull(self) -> None:
+        """Brings the caller's model up to date where a sharded copy is trained; all processes must call it."""
+        if self.trained is not self.model:
+            pull_weights(self.trained, self.model)
+
     def _interrupted(self) -> TrainingState | None:
         atomic.recover(self.last)
         return read_state(self.last) if (self.last / RECORD).exists() else None
 
     def _stepper(self) -> tuple[torch.optim.Optimizer, Stepper]:
-        s = self.settings
+        s, accelerator = self.settings, self.accelerator
+        if s.fsdp:
+            processes = accelerator.num_processes
+            self.trained = sharded_copy(self.model, device=accelerator.device, processes=processes)
         optimizer = build_optimizer(
-            self.model,
+            self.trained,
             generator_lr=s.generator_lr,
             query_encoder_lr=s.query_encoder_lr,
             weight_decay=s.weight_decay,
             betas=(s.adam_beta1, s.adam_beta2),
             epsilon=s.adam_epsilon,
         )
-        self.wrapped, prepared = self.accelerator.prepare(self.model, optimizer)
+        if s.fsdp:
+            self.wrapped, prepared = self.trained, accelerator.prepare(optimizer)
+        else:
+            self.wrapped, prepared = accelerator.prepare(self.model, optimizer)
         stepper = Stepper(
-            self.accelerator,
+            accelerator,
             model=self.wrapped,
+            source=self.model,
             optimizer=prepared,
             schedule=build_schedule(optimizer, name=s.schedule, warmup_steps=s.warmup_steps, total_steps=s.steps),
-            groups=self.groups,
             settings=s,
         )
         return optimizer, stepper
@@ -157,19 +181,23 @@ class Run:
         s, done = self.settings, self.progress.step
         lengths = [len(e.query) + len(e.answers[0]) for e in examples] if s.bucket_by_length else None
         order = batches(len(examples), batch_size=s.batch_size, seed=s.seed, start_step=done, lengths=lengths)
-        hide = not (s.progress and self.accelerator.is_main_process)
-        with tqdm(total=s.steps, initial=done, desc="train", unit="step", disable=hide) as bar:
-            for indices in islice(order, s.steps - done):
-                yield [examples[index] for index in indices]
-                bar.update()
+        for indices in islice(order, s.steps - done):
+            yield [examples[index] for index in indices]
+
+    def _bar(self) -> Any:
+        hide = not (self.settings.progress and self.accelerator.is_main_process)
+        return tqdm(total=self.settings.steps, initial=self.progress.step, desc="train", unit="step", disable=hide)
 
     def _evaluate(self, evaluate: Evaluate, dev_examples: Sequence[Example]) -> dict[str, float]:
         """Metrics of the model as it is, the same on all processes."""
         shared: list[Any] = [None]
         if self.accelerator.is_main_process:
-            self.model.eval()
-            with torch.no_grad():
+            home = self.model.generator.device  # where the whole model waits while a sharded copy is trained
+            self.model.to(self.accelerator.device).eval()
+            # Compiled code would be compiled again for each of its shapes.
+            with torch.no_grad(), torch.compiler.set_stance("force_eager"):
                 shared = [{name: float(value) for name, value in evaluate(self.model, dev_examples).items()}]
+            self.model.to(home)
         metrics: dict[str, float] = broadcast_object_list(shared)[0]
         logger.info("step %d: %s", self.progress.step, ", ".join(f"{k} {v:.4g}" for k, v in metrics.items()))
         return metrics
@@ -192,7 +220,8 @@ class Run:
             "random_state": "reseeded from (seed, step, process) before each step",
             "scaler": scaler.state_dict() if scaler is not None else None,
         }
-        tensors = optimizer_tensors(self.model, self.optimizer) if self.accelerator.is_main_process else {}
+        collect = self.settings.fsdp or self.accelerator.is_main_process
+        tensors = optimizer_tensors(self.trained, self.optimizer) if collect else {}
         self._write(self.last, TrainingState(record, tensors))
 
     def _write(self, directory: Path, state: TrainingState | None = None) -> None:
@@ -205,7 +234,7 @@ class Run:
 
     def _require_changed(self) -> None:
         """Did training change the weights at all? A group that stood still is a warning."""
-        before, after = self.progress.start_sums, checksums(self.groups)
+        before, after = self.progress.start_sums, checksums(trainable(self.model))
         still = [group for group in after if after[group] == before[group]]
         if len(still) == len(after):
             raise TrainingError(
@@ -224,13 +253,7 @@ class Run:
 def _checkpoint_activations(module: Any) -> None:
     # Later versions of transformers have renamed it.
     enable = getattr(module, "activation_checkpointing_enable", None) or module.gradient_checkpointing_enable
-    enable()
-
-
-def _remove_torn(run_dir: Path) -> None:
-    """Removes what a kill left of writes that were never finished; a checkpoint of it may be large."""
-    for torn in [*run_dir.glob(".metrics.jsonl.*.tmp"), *(run_dir / "checkpoints").glob(".*.tmp")]:
-        shutil.rmtree(torn) if torn.is_dir() else torn.unlink()
+    enable({"use_reentrant": False})  # the other kind cannot be read in groups of passages, nor by several processes
 
 
 def _every(interval: int, step: int) -> bool:

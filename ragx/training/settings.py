@@ -31,6 +31,7 @@ class TrainingSettings:
         adam_beta1, adam_beta2, adam_epsilon: Adam's.
         max_grad_norm: the gradient of all groups together is scaled down to this norm; 0 does not clip.
         reduction: the loss is the mean over `mean_sequence` (the paper's) or `mean_token` of -log p(y|x).
+        label_smoothing: share of each target token's probability that is spread over the vocabulary, in [0, 1).
         seed: of the order of examples and of dropout.
         bucket_by_length: examples of alike length share a batch.
         eval_every: steps between evaluations; 0 evaluates only before the first and after the last step.
@@ -39,6 +40,9 @@ class TrainingSettings:
         patience: evaluations without a new best after which the run stops; 0 never stops early.
         mixed_precision: `no`, `bf16` or `fp16`; weights and optimizer stay in fp32.
         gradient_checkpointing: recompute the generator's activations in the backward pass.
+        passages_at_once: passages of each query that are in memory at a time, 0 for all; the gradient is the same.
+        compile: compile the generator's encoder and decoder (`torch.compile`).
+        fsdp: with several processes, give each a share of weights, gradients and optimizer (FSDP) in place of a copy.
         device: `auto` (what accelerate finds) or `cpu`.
         progress: show a progress bar.
         wandb_project: also log to this Weights & Biases project; None does not.
@@ -58,6 +62,7 @@ class TrainingSettings:
     adam_epsilon: float = 1e-8
     max_grad_norm: float = 1.0
     reduction: str = "mean_sequence"
+    label_smoothing: float = 0.0
     seed: int = 0
     bucket_by_length: bool = False
     eval_every: int = 0
@@ -67,6 +72,9 @@ class TrainingSettings:
     patience: int = 0
     mixed_precision: str = "no"
     gradient_checkpointing: bool = False
+    passages_at_once: int = 0
+    compile: bool = False
+    fsdp: bool = False
     device: str = "auto"
     progress: bool = True
     wandb_project: str | None = None
@@ -93,11 +101,14 @@ class TrainingSettings:
         }
         for key, allowed in choices.items():
             require(key, getattr(self, key) in allowed, f"be one of {', '.join(allowed)}", "Choose one of them.")
-        for key in ("warmup_steps", "eval_every", "save_every", "patience"):
+        for key in ("warmup_steps", "eval_every", "save_every", "patience", "passages_at_once"):
             require(key, getattr(self, key) >= 0, "be at least 0", "0 switches it off.")
         for key in ("generator_lr", "query_encoder_lr", "weight_decay", "max_grad_norm"):
             value = getattr(self, key)
             require(key, math.isfinite(value) and value >= 0, "be finite and at least 0", "0 switches it off.")
+        require("label_smoothing", 0 <= self.label_smoothing < 1, "be at least 0 and below 1", "0 switches it off.")
+        require("fsdp", not (self.fsdp and self.mixed_precision == "fp16"), "be false with fp16", "Use bf16.")
+        require("fsdp", not (self.fsdp and self.compile), "be false with compile", "Choose one of the two.")
         for key in ("adam_beta1", "adam_beta2"):
             require(key, 0 <= getattr(self, key) < 1, "be at least 0 and below 1", "Adam's defaults are 0.9 and 0.999.")
         require("adam_epsilon", self.adam_epsilon > 0, "be above 0", "Adam's default is 1e-8.")

@@ -3,8 +3,8 @@
     gradient  =  d/dw  ( sum over the batch of -log p(y|x) ) / N        N: examples, or target tokens, of the batch
 
 Each micro-batch of each process adds its sum over the same N, so the gradient does not depend on how the batch was cut.
-The host waits for the device once, for the numbers of the row, before the weights change: what is not finite never
-reaches them.
+Of itself the host waits for the device twice: for q(x), which the search needs, and for the numbers of the row, which
+are looked at before the weights change: what is not finite never reaches them.
 """
 
 from __future__ import annotations
@@ -13,20 +13,24 @@ import hashlib
 import logging
 import math
 import time
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
 from accelerate import Accelerator
 from accelerate.utils import set_seed
 from torch import Tensor, nn
+from torch.distributed.fsdp import FSDPModule
 
 from ragx.data.collate import split
 from ragx.errors import TrainingError
+from ragx.generator.prepared import Prepared, moved
+from ragx.model import RagModel
 from ragx.records import Example
-from ragx.training.optim import Schedule, gradient_norms, without_gradient
+from ragx.training.optim import Schedule, gradient_norms, trainable, without_gradient
 from ragx.training.settings import TrainingSettings
+from ragx.training.sharding import local
 from ragx.training.watch import CollapseWatch, prior_entropy
 
 logger = logging.getLogger(__name__)
@@ -44,9 +48,9 @@ class Stepper:
 
     Args:
         accelerator: of the run.
-        model, optimizer: as `accelerator.prepare` returned them.
+        model, optimizer: as `accelerator.prepare` returned them, or a model sharded by `sharding`.
+        source: the model that was wrapped or sharded, whose tokenizers and retriever prepare batches.
         schedule: sets the learning rates.
-        groups: trainable parameters by group and name.
         settings: of the run.
     """
 
@@ -55,39 +59,56 @@ class Stepper:
         accelerator: Accelerator,
         *,
         model: nn.Module,
+        source: RagModel,
         optimizer: Any,
         schedule: Schedule,
-        groups: dict[str, dict[str, nn.Parameter]],
         settings: TrainingSettings,
     ) -> None:
-        self.accelerator, self.model, self.optimizer = accelerator, model, optimizer
-        self.schedule, self.groups, self.settings = schedule, groups, settings
+        self.accelerator, self.model, self.source, self.optimizer = accelerator, model, source, optimizer
+        self.schedule, self.settings = schedule, settings
+        self.groups = trainable(accelerator.unwrap_model(model))
         self.skipped_steps = 0
         self._skipped_in_a_row = 0
         self._checked = False
         self._watch = CollapseWatch()
 
-    def run(self, step: int, batch: Sequence[Example]) -> dict[str, Any]:
+    def prepare(self, batch: Sequence[Example]) -> list[Prepared]:
+        """What the host can do for this process's micro-batches of a batch before their step, in any thread."""
+        with self.accelerator.autocast(), torch.no_grad():
+            return [
+                self.source.prepare([e.query for e in share], [e.answers[0] for e in share])
+                for share in self._shares(batch)
+            ]
+
+    def run(self, step: int, batch: Sequence[Example], prepared: Sequence[Prepared] | None = None) -> dict[str, Any]:
         """Does 1-based `step` on the whole batch of all processes; returns its row of metrics.jsonl.
 
+        Args:
+            prepared: what `prepare` returned for the batch; None prepares now.
+
         Raises:
-            TrainingError: a loss or gradient that is not finite (in fp16: too many in a row), or a group of parameters
-                that the loss does not reach.
+            TrainingError: a loss or gradient that is not finite (in fp16: too many in a row), a group of parameters
+                that the loss does not reach, or a batch that does not fit the memory.
         """
         started = time.perf_counter()
         rates = self.schedule.apply(step - 1)
-        outputs = self._backward(step, batch)
+        outputs = self._backward(step, batch, self.prepare(batch) if prepared is None else prepared)
         self._require_reached()
         totals = self.accelerator.reduce(_totals(outputs), reduction="sum")
         norms = self._scale_and_clip(totals, len(batch))
-        nll, tokens, entropy, *norm_values = torch.cat([totals, norms.to(totals)]).tolist()
+        top_rows = self._top_rows(outputs, len(batch))
+        # The one look at the device: double precision holds row numbers of any index.
+        values = torch.cat([totals.double(), norms.to(totals).double(), top_rows.to(totals.device).double()]).tolist()
+        loss, nll, tokens, entropy = values[:4]
+        norm_values, rows = values[4 : 4 + len(norms)], [int(row) for row in values[4 + len(norms) :] if row >= 0]
         count = len(batch) if self.settings.reduction == "mean_sequence" else tokens
-        self._update(step, batch, outputs, finite=all(map(math.isfinite, [nll, *norm_values])))
+        self._update(step, batch, outputs, finite=all(map(math.isfinite, [loss, *norm_values])))
         seconds = time.perf_counter() - started
-        row = {"step": step, "loss": nll / count, "reduction": self.settings.reduction}
+        row = {"step": step, "loss": loss / count, "reduction": self.settings.reduction}
+        row |= {"nll": nll / count} if self.settings.label_smoothing > 0 else {}
         row |= {f"lr/{group}": rate for group, rate in rates.items()}
         row |= {f"grad_norm/{group}": value for group, value in zip(self.groups, norm_values, strict=True)}
-        row |= self._retrieval(batch, outputs, entropy / len(batch))
+        row |= self._retrieval(batch, rows, entropy / len(batch))
         return row | {
             "tokens": int(tokens),
             "examples": len(batch),
@@ -102,34 +123,70 @@ class Stepper:
         """Whether the last step overflowed in fp16 and left the weights as they were."""
         return self._skipped_in_a_row > 0
 
-    def _backward(self, step: int, batch: Sequence[Example]) -> list[Any]:
-        world, parts = self.accelerator.num_processes, self.settings.gradient_accumulation
-        process = self.accelerator.process_index
-        seed_step(self.settings.seed, step, process)
+    def _shares(self, batch: Sequence[Example]) -> list[list[Example]]:
+        """This process's micro-batches."""
+        parts, process = self.settings.gradient_accumulation, self.accelerator.process_index
+        shares = split(range(len(batch)), self.accelerator.num_processes * parts)
+        return [[batch[index] for index in share] for share in shares[process * parts : (process + 1) * parts]]
+
+    def _backward(self, step: int, batch: Sequence[Example], prepared: Sequence[Prepared]) -> list[_Kept]:
+        weight = self.accelerator.num_processes / len(batch)  # processes are averaged
+        seed_step(self.settings.seed, step, self.accelerator.process_index)
         self.model.train()
-        shares = split(range(len(batch)), world * parts)[process * parts : (process + 1) * parts]
-        outputs = []
-        for number, share in enumerate(shares):
-            examples = [batch[index] for index in share]
-            # Gradients of several processes are averaged, once, in the backward pass of the last micro-batch.
-            context = nullcontext() if number == parts - 1 else self.accelerator.no_sync(self.model)
-            with context:
-                output = self.model([e.query for e in examples], [e.answers[0] for e in examples])
-                self.accelerator.backward(output.nll.sum() * (world / len(batch)))
-            outputs.append(_Kept(output, len(examples)))
+        shares, outputs = self._shares(batch), []
+        for number, (share, host_work) in enumerate(zip(shares, prepared, strict=True)):
+            queries, answers = [e.query for e in share], [e.answers[0] for e in share]
+            with self._synchronized(last=number == len(shares) - 1), self._naming_memory(len(share)):
+                output = self.model(queries, answers, prepared=host_work, label_smoothing=self.settings.label_smoothing)
+                self.accelerator.backward(output.smoothed_nll.sum() * weight)
+            outputs.append(_Kept(output))
         return outputs
+
+    def _synchronized(self, *, last: bool) -> AbstractContextManager[Any]:
+        """Gradients of several processes are averaged once, in the backward pass of the last micro-batch."""
+        if isinstance(self.model, FSDPModule):
+            self.model.set_requires_gradient_sync(last)
+            return self.accelerator.autocast()
+        return nullcontext() if last else self.accelerator.no_sync(self.model)
+
+    @contextmanager
+    def _naming_memory(self, n_examples: int) -> Iterator[None]:
+        """Says what takes the memory where there is not enough of it."""
+        try:
+            yield
+        except RuntimeError as error:
+            if not isinstance(error, torch.OutOfMemoryError) and "can't allocate memory" not in str(error):
+                raise
+            at_once = self.source.passages_at_once or self.source.n_docs
+            raise TrainingError(
+                f"a micro-batch must fit the memory, got {n_examples} examples with {at_once} of n_docs="
+                f"{self.source.n_docs} passages at once, inputs of up to {self.source.generator.inputs.max_length} "
+                "tokens. Lower training.passages_at_once, raise training.gradient_accumulation, or set "
+                f"training.gradient_checkpointing. {str(error).splitlines()[0]}"
+            ) from error
 
     def _scale_and_clip(self, totals: Tensor, n_examples: int) -> Tensor:
         """Makes the gradient that of the chosen mean and clips it; returns the norms (groups,) from before clipping."""
         self.accelerator.unscale_gradients(self.optimizer)
         parameters = [p for group in self.groups.values() for p in group.values() if p.grad is not None]
+        gradients = [local(p.grad) for p in parameters]  # type: ignore[arg-type]
         if self.settings.reduction == "mean_token":
-            for parameter in parameters:
-                parameter.grad.mul_(n_examples / totals[1])  # type: ignore[union-attr]
+            torch._foreach_mul_(gradients, n_examples / totals[2])
         norms = torch.stack([norm.to(totals.device) for norm in gradient_norms(self.groups).values()])
         if self.settings.max_grad_norm > 0:
-            nn.utils.clip_grads_with_norm_(parameters, self.settings.max_grad_norm, norms.norm())
+            torch._foreach_mul_(gradients, (self.settings.max_grad_norm / (norms.norm() + 1e-6)).clamp(max=1.0))
         return norms
+
+    def _top_rows(self, outputs: Sequence[_Kept], n_examples: int) -> Tensor:
+        """Top-1 rows of all processes, -1 where there is none (the batch does not divide evenly, or no retrieval)."""
+        found = [output.top_rows for output in outputs if output.top_rows is not None]
+        mine = torch.cat(found) if found else torch.empty(0, dtype=torch.int64)
+        if self.accelerator.num_processes == 1 or not found:
+            return mine
+        most = -(-n_examples // self.accelerator.num_processes)
+        padded = nn.functional.pad(mine, (0, most - len(mine)), value=-1)
+        gathered: Tensor = self.accelerator.gather(moved(padded, self.accelerator.device))
+        return gathered
 
     def _update(self, step: int, batch: Sequence[Example], outputs: Sequence[_Kept], *, finite: bool) -> None:
         if finite:
@@ -145,7 +202,7 @@ class Stepper:
         self.optimizer.zero_grad(set_to_none=True)
 
     def _blame(self, step: int, batch: Sequence[Example], outputs: Sequence[_Kept]) -> str:
-        nll = torch.cat([output.nll for output in outputs])
+        nll = torch.cat([output.loss for output in outputs])
         start = len(batch) * self.accelerator.process_index // self.accelerator.num_processes
         wrong = [batch[start + index].id for index in (~nll.isfinite()).nonzero().flatten().tolist()]
         where = f"of examples {', '.join(wrong[:5])}" if wrong else "in the backward pass"
@@ -171,25 +228,21 @@ class Stepper:
             if float(norm) == 0:
                 logger.warning("the gradient of %s is exactly 0 (with n_docs=1 the prior is 1 whatever q(x) is)", group)
 
-    def _retrieval(self, batch: Sequence[Example], outputs: Sequence[_Kept], entropy: float) -> dict[str, Any]:
-        if outputs[0].top_rows is None:
+    def _retrieval(self, batch: Sequence[Example], rows: Sequence[int], entropy: float) -> dict[str, Any]:
+        if not rows:
             return {}
-        top = torch.cat([output.top_rows for output in outputs if output.top_rows is not None])
-        if self.accelerator.num_processes > 1:
-            top = top.to(self.accelerator.device)
-            top = self.accelerator.gather(self.accelerator.pad_across_processes(top, pad_index=-1))
-        rows = [row for row in top.tolist() if row >= 0]
         queries = [example.query for example in batch]
         self._watch.add(queries, rows)
         return {"distinct_top1": len(set(rows)), "queries": len(set(queries)), "prior_entropy": entropy}
 
 
 class _Kept:
-    """What of a forward pass outlives its graph: nll (B,), summed prior entropy (), tokens, top-1 rows (B,) or None."""
+    """What of a forward pass outlives its graph: loss and nll (B,), prior entropy (), tokens, top-1 rows (B,)."""
 
-    def __init__(self, output: Any, n_examples: int) -> None:
+    def __init__(self, output: Any) -> None:
+        self.loss: Tensor = output.smoothed_nll.detach().float()
         self.nll: Tensor = output.nll.detach().float()
-        self.n_tokens: int | Tensor = output.n_tokens
+        self.n_tokens: int = output.n_tokens
         self.entropy = self.nll.new_zeros(())
         self.top_rows: Tensor | None = None
         if output.doc_logprobs is not None:
@@ -199,8 +252,8 @@ class _Kept:
 
 
 def _totals(outputs: Sequence[_Kept]) -> Tensor:
-    """Sums over this process's share, (3,): nll, target tokens, prior entropy."""
-    nll = torch.stack([output.nll.sum() for output in outputs]).sum()
+    """Sums over this process's share, (4,): loss, nll, target tokens, prior entropy."""
+    loss, nll = (torch.cat(values).sum() for values in ([o.loss for o in outputs], [o.nll for o in outputs]))
     entropy = torch.stack([output.entropy for output in outputs]).sum()
-    tokens = nll.new_tensor(0.0) + sum(output.n_tokens for output in outputs)
-    return torch.stack([nll, tokens, entropy])
+    tokens = nll.new_full((), sum(output.n_tokens for output in outputs))  # filled on the device, not copied there
+    return torch.stack([loss, nll, tokens, entropy])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import socket
 from collections.abc import Callable
@@ -97,6 +98,18 @@ def test_template_lengths_and_freezing_survive(make_model: MakeModel, tmp_path: 
     assert record["index"]["edition"] == "1"
 
 
+def test_frozen_is_what_was_said_and_not_what_happens_to_need_no_gradient(
+    make_model: MakeModel, tmp_path: Path
+) -> None:
+    model = make_model()
+    model.requires_grad_(False)  # as one does to generate
+    assert not model.freeze_query_encoder
+    loaded = load_checkpoint(save_checkpoint(model, tmp_path / "c"))
+    assert not loaded.freeze_query_encoder and all(p.requires_grad for p in loaded.parameters())
+    model.freeze_query_encoder = True
+    assert read_record(save_checkpoint(model, tmp_path / "c"))["freeze_query_encoder"] is True
+
+
 def test_closed_book_has_one_half(make_model: MakeModel, tmp_path: Path) -> None:
     folder = save_checkpoint(make_model("closed_book"), tmp_path / "c")
     assert not (folder / "query_encoder").exists()
@@ -134,11 +147,71 @@ def test_no_checkpoint_is_named(tmp_path: Path) -> None:
         load_checkpoint(tmp_path / "nowhere")
 
 
-@pytest.mark.parametrize(("content", "message"), [("{", "must be JSON"), ('{"format": 9}', "format must be 1, got 9")])
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("{", r"ragx\.json must be JSON"),
+        ("[1, 2]", r"ragx\.json must be a JSON object, got a list"),
+        ("{}", r"ragx\.json: format must be 1, got None"),
+        ('{"format": 9}', r"ragx\.json: format must be 1, got 9"),
+        ('{"format": 1}', r"ragx\.json: kind must be one of rag_sequence, .*, got nothing"),
+    ],
+)
 def test_a_damaged_record_is_named(saved: Path, content: str, message: str) -> None:
     (saved / "ragx.json").write_text(content)
     with pytest.raises(CheckpointError, match=message):
         load_checkpoint(saved)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("kind", 7),
+        ("kind", ["rag_token"]),
+        ("n_docs", "5"),
+        ("n_docs", True),
+        ("max_target_length", 0),
+        ("parts", ["generator"]),
+        ("parts", {"query_encoder": "QueryEncoder"}),
+        ("parts", {"generator": "Seq2SeqGenerator", "../other": "x"}),
+        ("generator", {"max_length": 60}),
+        ("generator", {"max_length": 60, "template": None, "bos_in_labels": False}),
+        ("freeze_query_encoder", "no"),
+        ("index", "flat"),
+        ("index", {"path": "x"}),
+        ("versions", None),
+    ],
+)
+def test_an_odd_value_in_the_record_is_named_with_its_key(saved: Path, key: str, value: object) -> None:
+    record = json.loads((saved / "ragx.json").read_text())
+    (saved / "ragx.json").write_text(json.dumps({**record, key: value}))
+    with pytest.raises(CheckpointError, match=rf"ragx\.json: {key} must .*, got {re.escape(json.dumps(value))}"):
+        read_record(saved)
+
+
+def test_a_file_in_place_of_a_checkpoint_is_named(saved: Path) -> None:
+    with pytest.raises(
+        CheckpointError, match=r"checkpoint must be a folder, got the file .*ragx\.json\. Give the folder"
+    ):
+        load_checkpoint(saved / "ragx.json")
+    with pytest.raises(CheckpointError, match=r"must be a checkpoint with ragx\.json, got none"):
+        load_checkpoint(saved / "generator")
+
+
+def test_a_checkpoint_never_takes_the_place_of_anything_else(make_model: MakeModel, tmp_path: Path) -> None:
+    model = make_model("closed_book")
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "chapter.tex").write_text("years of work")
+    with pytest.raises(
+        CheckpointError, match=r"a new or empty folder or a checkpoint's, got .*thesis with chapter\.tex"
+    ):
+        save_checkpoint(model, tmp_path / "thesis")
+    with pytest.raises(CheckpointError, match=r"must be a folder, got the file .*chapter\.tex"):
+        save_checkpoint(model, tmp_path / "thesis" / "chapter.tex")
+    assert (tmp_path / "thesis" / "chapter.tex").read_text() == "years of work"
+    (tmp_path / "empty").mkdir()
+    for folder in (tmp_path / "empty", tmp_path / "empty", tmp_path / "new"):  # twice: a checkpoint is replaced
+        assert read_record(save_checkpoint(model, folder))["kind"] == "closed_book"
 
 
 def test_state_comes_back_as_it_was(saved: Path) -> None:

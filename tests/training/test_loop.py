@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from ragx.errors import ConfigError, TrainingError
+from ragx.errors import CheckpointError, ConfigError, TrainingError
 from ragx.model import RagModel
 from ragx.records import Example
 from ragx.training.checkpoint import load_checkpoint
@@ -155,6 +155,57 @@ def test_options_that_save_memory_leave_the_step_about_the_same(
     assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
 
 
+def test_smoothing_is_minimized_logged_and_kept_out_of_the_evaluation(
+    make_model: MakeModel, examples: list[Example], tmp_path: Path
+) -> None:
+    settings = replace(SETTINGS, steps=12, label_smoothing=0.2, passages_at_once=2, eval_every=12)
+    model = make_model("rag_token")
+    result = train(model, examples, settings=settings, run_dir=tmp_path, dev_examples=examples)
+    rows = read_metrics(result.metrics_path)
+    assert all(row["loss"] > row["nll"] for row in rows[-3:])
+    assert rows[-1]["loss"] < rows[0]["loss"] and rows[-1]["nll"] < rows[0]["nll"]
+    with torch.no_grad():
+        plain = mean_nll(6)(model, examples)["nll"]
+    assert rows[-1]["eval/nll"] == pytest.approx(plain, rel=1e-6)
+    assert model.passages_at_once == 0  # as it was
+
+
+def test_passages_in_groups_train_as_all_together(
+    make_model: MakeModel, examples: list[Example], tmp_path: Path
+) -> None:
+    rows = {}
+    for at_once in (0, 1, 2):
+        settings = replace(SETTINGS, steps=2, gradient_accumulation=2, passages_at_once=at_once)
+        settings = replace(settings, gradient_checkpointing=at_once == 2)
+        train(no_dropout(make_model()), examples, settings=settings, run_dir=tmp_path / str(at_once))
+        rows[at_once] = read_metrics(tmp_path / str(at_once) / "metrics.jsonl")
+    for at_once in (1, 2):
+        for mine, whole in zip(rows[at_once], rows[0], strict=True):
+            for key in ("loss", "grad_norm/generator", "grad_norm/query_encoder"):
+                assert mine[key] == pytest.approx(whole[key], rel=1e-5), key
+
+
+def test_small_numbers_are_flushed_in_a_library_call_too(
+    make_model: MakeModel, examples: list[Example], tmp_path: Path
+) -> None:
+    torch.set_flush_denormal(False)
+    denormal = torch.tensor([1e-40])
+    assert (denormal * 1.0).item() > 0
+    train(make_model(), examples, settings=SETTINGS, run_dir=tmp_path)
+    assert (denormal * 1.0).item() == 0
+
+
+def test_a_run_never_takes_the_place_of_other_files(
+    make_model: MakeModel, examples: list[Example], tmp_path: Path
+) -> None:
+    (tmp_path / "checkpoints" / "best").mkdir(parents=True)
+    (tmp_path / "checkpoints" / "best" / "notes.txt").write_text("mine")
+    for resume in (True, False):
+        with pytest.raises(CheckpointError, match=r"got .*best with notes\.txt"):
+            train(make_model(), examples, settings=SETTINGS, run_dir=tmp_path, resume=resume)
+    assert (tmp_path / "checkpoints" / "best" / "notes.txt").read_text() == "mine"
+
+
 def test_training_stops_when_patience_runs_out(make_model: MakeModel, examples: list[Example], tmp_path: Path) -> None:
     settings = replace(SETTINGS, steps=9, eval_every=1, patience=2, best_metric="metric", best_mode="max")
     evaluate = scripted([0.0, 0.1, 0.3, 0.2, 0.3])
@@ -248,6 +299,10 @@ def test_a_misspelt_metric_ends_the_run_before_the_first_step(
     [
         ({"eval_every": 2}, r"training\.eval_every must be 0 without dev examples, got 2"),
         ({"patience": 1}, r"training\.patience must be 0 without dev examples, got 1"),
+        ({"label_smoothing": 1.0}, r"training\.label_smoothing must be at least 0 and below 1, got 1\.0"),
+        ({"passages_at_once": -1}, r"training\.passages_at_once must be at least 0, got -1"),
+        ({"fsdp": True}, r"training\.fsdp must be false with one process, got true"),
+        ({"fsdp": True, "compile": True, "mixed_precision": "fp16"}, r"(?s)fsdp must be false with fp16.*with compile"),
         ({"mixed_precision": "fp16"}, r"training\.mixed_precision must be one that cpu has, got 'fp16'"),
         ({"schedule": "linar", "max_grad_norm": -1.0}, r"(?s)schedule must .*max_grad_norm must"),
     ],

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 
-from ragx.errors import ConfigError
+from ragx.errors import CheckpointError, ConfigError
 from ragx.model import RagModel
 from ragx.records import Example
 from ragx.training.loop import TrainingSettings, mean_nll, train
@@ -184,6 +184,27 @@ def test_a_moved_run_is_resumed(
     assert outcome(tmp_path / "there", go(make_model(), examples, tmp_path / "there")) == whole
 
 
+def test_early_stopping_counts_on_across_an_interruption(
+    make_model: MakeModel, examples: list[Example], tmp_path: Path
+) -> None:
+    settings = replace(SETTINGS, steps=20, warmup_steps=0, eval_every=1, patience=3, best_metric="metric")
+    options: dict[str, Any] = {"settings": settings, "evaluate": lambda model, dev: {"metric": 1.0}}
+    expected = outcome(tmp_path / "a", go(make_model(), examples, tmp_path / "a", **options))
+    assert expected["facts"] | {"step": 4, "best_step": 1, "stopped_early": True} == expected["facts"]
+    with pytest.MonkeyPatch.context() as patch:
+        kill_in_step(patch, 3)
+        with pytest.raises(KilledError, match="killed"):
+            go(make_model(), examples, tmp_path / "b", **options)
+    assert outcome(tmp_path / "b", go(make_model(), examples, tmp_path / "b", **options)) == expected
+
+
+def test_a_damaged_state_is_named(make_model: MakeModel, examples: list[Example], tmp_path: Path) -> None:
+    go(make_model(), examples, tmp_path)
+    (tmp_path / "checkpoints" / "last" / "state.json").write_text('{"progress": {}, "settings": []}')
+    with pytest.raises(CheckpointError, match=r"state\.json must hold settings and reads of the interrupted run"):
+        go(make_model(), examples, tmp_path)
+
+
 def test_a_complete_run_is_not_trained_again(make_model: MakeModel, examples: list[Example], tmp_path: Path) -> None:
     first = go(make_model(), examples, tmp_path)
     model = make_model()
@@ -210,6 +231,7 @@ def test_whatever_changed_since_is_named_key_by_key(
         go(make_model("rag_token", n_docs=2), examples[:5], tmp_path, settings=changed)
     keys = [problem.split(" must equal ")[0] for problem in caught.value.problems[:-1]]
     assert keys == ["training.generator_lr", "training.seed", "model.kind", "model.n_docs", "data.examples"]
+    assert "hydra.run.dir=..." in caught.value.problems[-1] and "resume=False" not in caught.value.problems[-1]
 
 
 def test_starting_over_leaves_nothing_of_the_earlier_run(

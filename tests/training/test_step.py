@@ -15,7 +15,7 @@ from torch import nn
 
 from ragx.errors import TrainingError
 from ragx.records import Example
-from ragx.training.optim import build_optimizer, build_schedule, trainable
+from ragx.training.optim import build_optimizer, build_schedule
 from ragx.training.settings import TrainingSettings
 from ragx.training.step import MOST_SKIPPED, Stepper, seed_step
 from ragx.training.watch import WINDOW, CollapseWatch, prior_entropy
@@ -37,12 +37,17 @@ class Scripted(nn.Module):
         nn.init.ones_(self.generator.weight)
         self.factor, self.retrieves = 1.0, retrieves
 
-    def forward(self, queries: list[str], answers: list[str]) -> Any:
+    def prepare(self, queries: list[str], answers: list[str]) -> Any:
+        return list(answers)
+
+    def forward(self, queries: list[str], answers: list[str], *, prepared: Any, label_smoothing: float) -> Any:
+        assert prepared == list(answers)
         tokens, sums = zip(*(map(float, answer.split(":")) for answer in answers), strict=True)
         nll = self.generator.weight.squeeze() * torch.tensor(sums) * self.factor
         rows = np.array([[ord(query[0]), 0, 1] for query in queries])
         return SimpleNamespace(
             nll=nll,
+            smoothed_nll=nll * (1 + label_smoothing),
             n_tokens=int(sum(tokens)),
             doc_logprobs=PRIOR.expand(len(queries), 3) if self.retrieves else None,
             retrieved=SimpleNamespace(rows=rows) if self.retrieves else None,
@@ -63,9 +68,9 @@ def stepper(model: nn.Module, *, fp16: bool = False, **options: Any) -> Stepper:
     return Stepper(
         accelerator,
         model=model,
+        source=model,  # type: ignore[arg-type]
         optimizer=accelerator.prepare(optimizer),
         schedule=schedule,
-        groups=trainable(model),
         settings=settings,
     )
 
@@ -90,6 +95,26 @@ def test_a_batch_of_doubles_has_the_loss_of_the_batch() -> None:
     one = stepper(Scripted()).run(1, ONE_AND_NINE)
     two = stepper(Scripted()).run(1, ONE_AND_NINE * 2)
     assert one["loss"] == two["loss"]
+
+
+def test_the_smoothed_loss_is_what_is_minimized_and_both_are_logged() -> None:
+    row = stepper(Scripted(), label_smoothing=0.5).run(1, ONE_AND_NINE)
+    assert (row["loss"], row["nll"]) == (pytest.approx(5.5 * 1.5), pytest.approx(5.5))
+    assert row["grad_norm/generator"] == pytest.approx(5.5 * 1.5)
+    assert "nll" not in stepper(Scripted()).run(1, ONE_AND_NINE)
+
+
+def test_a_batch_beyond_the_memory_names_what_takes_it() -> None:
+    model = Scripted()
+    model.passages_at_once, model.n_docs = 4, 50
+    model.generator.inputs = SimpleNamespace(max_length=300)  # type: ignore[assignment]
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+    model.forward = fail  # type: ignore[method-assign]
+    with pytest.raises(TrainingError, match="got 2 examples with 4 of n_docs=50 passages at once, inputs of up to 300"):
+        stepper(model).run(1, ONE_AND_NINE)
 
 
 def test_clipping_bounds_the_step_and_not_the_reported_norm() -> None:
