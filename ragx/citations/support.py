@@ -1,121 +1,79 @@
-"""Does a passage support an answer: the judge J1, an exact span.
+"""Does a passage support a claim: the judges by name, all offline (CITATIONS B4).
 
-    full         the answer stands, word for word, in the part of the passage that the generator saw
-    not_judged   it does not; the passage may still say so in other words
+    J0 frozen    J1 exact_span    J2 constraints    J3 lexical    J4 nli    J6 composite
 
-One decision: this judge never says `none`. Not finding the words is a limit of the judge, not proof that the passage
-does not support the answer. Offsets are code points of the passage text as stored, half-open.
+Each is a module of `ragx.citations.judges` and offers `ragx.protocols.Judge`. Only `nli` needs torch and weights; it is
+imported where one is asked for.
 """
 
 from __future__ import annotations
 
-import re
-import unicodedata
-from bisect import bisect_right
-from itertools import accumulate, pairwise
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from ragx.errors import ShapeError
+from ragx.citations.judges.composite import CompositeJudge
+from ragx.citations.judges.constraints import ConstraintJudge
+from ragx.citations.judges.exact_span import ExactSpanJudge, exact_span, judge_exact_span
+from ragx.citations.judges.frozen import FrozenLabels
+from ragx.citations.judges.lexical import LexicalJudge, WordWeights
+from ragx.citations.judges.verdict import LABELS, SupportRate, Verdict, support_rate
+from ragx.errors import ConfigError
 
-_CJK = "\u2e80-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff00-\uff60\U00020000-\U0003ffff"
-_IS_CJK = re.compile(f"[{_CJK}]")
-# A character that belongs to the one before it: combining marks and the vowels and finals of conjoining Hangul.
-_CONTINUES = re.compile("[\u1160-\u11ff\ud7b0-\ud7fb]")
+if TYPE_CHECKING:
+    from ragx.protocols import Judge
+
+JUDGES = ("exact_span", "constraints", "lexical", "nli", "composite")
 
 
-def exact_span(answer: str, text: str, *, visible: tuple[int, int] | None = None) -> tuple[int, int] | None:
-    """Code points [start, end) of the first place where `answer` stands in the visible part of `text`.
-
-    Case counts. Canonically equivalent spellings are equal (NFC), a run of white space equals any other, and a line
-    break between two CJK characters equals nothing. A match must be whole words and whole numbers: "Ann" is not in
-    "Annual", "1976" not in "19760", "5" not in "3.5".
+def build_judge(
+    name: str,
+    *,
+    lexical: LexicalJudge | None = None,
+    checkpoint: str | Path | None = None,
+    labels: Sequence[str] = (),
+) -> Judge:
+    """The judge of a name.
 
     Args:
-        answer: what to look for; blank is found nowhere.
-        text: the passage text as it stands in the index.
-        visible: the code points of `text` that reached the generator; default all.
+        lexical: with thresholds and weights of its own, for `lexical` and `composite`.
+        checkpoint: a sequence-classification checkpoint for `nli`, and for `composite` in place of `lexical`.
+        labels: the meaning of its outputs in order, where their names do not say (`nli.label_meanings`).
 
     Raises:
-        ShapeError: `visible` is not a span of `text`.
+        ConfigError: an unknown name, or `nli` without a checkpoint.
     """
-    start, end = visible if visible is not None else (0, len(text))
-    if not 0 <= start <= end <= len(text):
-        raise ShapeError(f"visible must be a span within {len(text)} code points, got {(start, end)}. Count them")
-    words = unicodedata.normalize("NFC", answer).split()
-    if not words:
-        return None
-    normalized, starts = _with_offsets(text)
-    pattern = re.compile(r"\s+".join(_word_pattern(word) for word in words))
-    position = 0
-    while match := pattern.search(normalized, position):
-        first, last = _original(starts, match.start()), _original_end(starts, match.end(), length=len(text))
-        if start <= first and last <= end and _whole(normalized, match.start(), match.end()):
-            return first, last
-        position = match.start() + 1
-    return None
+    if name not in JUDGES:
+        raise ConfigError([f"judge must be one of {', '.join(JUDGES)}, got {name!r}."])
+    if name == "exact_span":
+        return ExactSpanJudge()
+    if name == "constraints":
+        return ConstraintJudge()
+    if name == "lexical":
+        return lexical or LexicalJudge()
+    if checkpoint is None:
+        if name == "nli":
+            raise ConfigError(["checkpoint must be given for judge nli, got none. Name a classification checkpoint."])
+        return CompositeJudge(lexical=lexical or LexicalJudge())
+    from ragx.citations.judges.nli import NliJudge
+
+    nli = NliJudge.load(checkpoint, labels=labels)
+    return nli if name == "nli" else CompositeJudge(nli=nli)
 
 
-def judge_exact_span(
-    answer: str, text: str, *, visible: tuple[int, int] | None = None
-) -> tuple[str, tuple[int, int] | None]:
-    """The support of `text` for `answer`, with the span: ("full", span) or ("not_judged", None)."""
-    span = exact_span(answer, text, visible=visible)
-    return ("not_judged", None) if span is None else ("full", span)
-
-
-def _word_pattern(word: str) -> str:
-    """The word, allowing a line break between two of its CJK characters."""
-    parts = [re.escape(word[0])]
-    for before, after in pairwise(word):
-        both = _IS_CJK.match(before) and _IS_CJK.match(after)
-        parts.append((r"\n?" if both else "") + re.escape(after))
-    return "".join(parts)
-
-
-def _whole(text: str, start: int, end: int) -> bool:
-    """Whether no word or number runs on beyond either end of [start, end)."""
-    return not _joined(text, start) and not _joined(text, end)
-
-
-def _joined(text: str, at: int) -> bool:
-    """Whether the characters on both sides of a boundary belong to one word or one number."""
-    if at <= 0 or at >= len(text):
-        return False
-    before, after = text[at - 1], text[at]
-    if before.isalnum() and after.isalnum():
-        return not (_IS_CJK.match(before) or _IS_CJK.match(after))
-    # A decimal point or thousands separator stands between two digits, and belongs to their number.
-    left = before in ".," and text[at - 2 : at - 1].isdigit() and after.isdigit()
-    right = after in ".," and before.isdigit() and text[at + 1 : at + 2].isdigit()
-    return left or right
-
-
-def _with_offsets(text: str) -> tuple[str, list[tuple[int, int]] | None]:
-    """NFC of `text`, and per cluster (its start in NFC, its start in `text`); None where nothing changes."""
-    if unicodedata.is_normalized("NFC", text):
-        return text, None
-    clusters: list[str] = []
-    for character in text:
-        continues = unicodedata.category(character).startswith("M") or _CONTINUES.match(character)
-        if clusters and continues:
-            clusters[-1] += character
-        else:
-            clusters.append(character)
-    composed = [unicodedata.normalize("NFC", cluster) for cluster in clusters]
-    after = accumulate(map(len, composed), initial=0)
-    before = accumulate(map(len, clusters), initial=0)
-    return "".join(composed), list(zip(after, before, strict=True))
-
-
-def _original(starts: list[tuple[int, int]] | None, offset: int) -> int:
-    """The code point in the stored text where the cluster at `offset` of the NFC text begins."""
-    if starts is None:
-        return offset
-    return starts[bisect_right(starts, (offset, 1 << 62)) - 1][1]
-
-
-def _original_end(starts: list[tuple[int, int]] | None, offset: int, *, length: int) -> int:
-    """The same for an exclusive end: a match that ends inside a cluster takes the whole cluster."""
-    if starts is None:
-        return offset
-    at = bisect_right(starts, (offset, -1))
-    return starts[at][1] if at < len(starts) else length
+__all__ = [
+    "JUDGES",
+    "LABELS",
+    "CompositeJudge",
+    "ConstraintJudge",
+    "ExactSpanJudge",
+    "FrozenLabels",
+    "LexicalJudge",
+    "SupportRate",
+    "Verdict",
+    "WordWeights",
+    "build_judge",
+    "exact_span",
+    "judge_exact_span",
+    "support_rate",
+]

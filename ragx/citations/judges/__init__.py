@@ -1,0 +1,1 @@
+"""Judges of support, one module each: frozen labels, exact span, constraints, lexical, entailment, composite."""
