@@ -1,0 +1,100 @@
+"""Work `encode`: passages a second of corpus encoding (section 2.2), the same encoder and vectors.
+
+ours   PassageEncoder.encode: passages of like length share a batch, which is padded to its longest
+peer   batches in corpus order, each padded to 256 tokens, as DPR's generate_dense_embeddings does
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ragx.errors import RagxError
+from ragx.experiments.benchmarks import sizes
+from ragx.experiments.benchmarks.cell import Cell
+from ragx.experiments.benchmarks.options import Benchmark
+from ragx.experiments.benchmarks.setups import setup
+from ragx.experiments.benchmarks.sizes import Setup
+from ragx.experiments.benchmarks.texts import Texts
+from ragx.experiments.benchmarks.worker import DTYPES, Side
+from ragx.records import Passage
+from ragx.retriever.passage_encoder import PassageEncoder
+from ragx.retriever.tower import Tower
+
+PADDED_TO = 256
+
+
+@dataclass(frozen=True)
+class _Task:
+    setup: Setup
+    passages: Sequence[Passage]
+    batch_size: int
+    dtype: str
+
+
+def cells(config: Benchmark, texts: Texts) -> Iterator[Cell]:
+    """One cell per batch size over the first `corpus_size` passages.
+
+    Raises:
+        RagxError: there are fewer.
+    """
+    passages = texts.passages[: config.corpus_size]
+    if len(passages) < config.corpus_size:
+        raise RagxError(
+            f"corpus_size must be at most the {len(passages)} passages, got {config.corpus_size}. Lower it."
+        )
+    model = setup(config, kind="rag_token", n_docs=1, tokenizers=texts.tokenizers)
+    for batch_size in config.batch_sizes:
+        task = _Task(model, passages, batch_size, config.dtype)
+        row = {"passages": len(passages), "batch_size": batch_size}
+        yield Cell(row, partial(_Ours, task), partial(_Peer, task), items=len(passages))
+
+
+class _Encode(Side):
+    def __init__(self, task: _Task) -> None:
+        _, tokenizer = sizes.tokenizers(task.setup)
+        half = sizes.bi_encoder_half(task.setup, passages=True)
+        self.task = task
+        self.tower = Tower(half, tokenizer, pooling="cls", max_length=PADDED_TO).to(task.setup.device)
+        self.encoder = PassageEncoder(self.tower)
+
+    def encode(self) -> Tensor:
+        """Vectors (N, D), on the CPU."""
+        raise NotImplementedError
+
+    def step(self, number: int) -> None:
+        self.encode()
+
+    def check(self) -> dict[str, Tensor]:
+        return {"vectors": self.encode()}
+
+    def cast(self) -> None:
+        self.tower.to(DTYPES[self.task.dtype])
+
+
+class _Ours(_Encode):
+    def encode(self) -> Tensor:
+        return torch.from_numpy(self.encoder.encode(self.task.passages, batch_size=self.task.batch_size))
+
+
+class _Peer(_Encode):
+    @torch.inference_mode()
+    def encode(self) -> Tensor:
+        size, passages = self.task.batch_size, self.task.passages
+        return torch.cat([self._vectors(passages[start : start + size]) for start in range(0, len(passages), size)])
+
+    def _vectors(self, passages: Sequence[Passage]) -> Tensor:
+        tokens: Any = self.tower.tokenizer(
+            [passage.title for passage in passages],
+            [passage.text for passage in passages],
+            truncation=True,
+            max_length=PADDED_TO,
+            padding="max_length",
+            return_tensors="pt",
+        ).to(self.tower.device)
+        return self.tower(tokens["input_ids"], tokens["attention_mask"]).cpu()
