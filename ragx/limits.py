@@ -44,6 +44,16 @@ def file() -> Any:
     return field(default=MISSING, metadata={"condition": condition, "holds": _is_readable, "path": True})
 
 
+def files() -> Any:
+    """One or more of what `file` allows."""
+    condition = f"be one or more files or {EMBEDDED}..."
+    return field(default=MISSING, metadata={"condition": condition, "holds": _are_readable, "path": True})
+
+
+def _are_readable(values: list[str]) -> bool:
+    return bool(values) and all(map(_is_readable, values))
+
+
 def _is_readable(value: str) -> bool:
     return value.startswith(EMBEDDED) or Path(value).is_file()
 

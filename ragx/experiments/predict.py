@@ -19,15 +19,18 @@ from tqdm import tqdm
 
 from ragx.citations.attribution import Attribution, attribute
 from ragx.citations.support import judge_exact_span
+from ragx.citations.token_spans import token_spans
 from ragx.data.prediction_stream import PredictionStream
 from ragx.decoding.settings import DecodingSettings
 from ragx.errors import RagxError
 from ragx.experiments.provenance import provenance_of
 from ragx.generator.seq2seq import Seq2SeqGenerator
 from ragx.model import Answered, RagModel
-from ragx.records import Citation, Example, Prediction, RetrievedPassage
+from ragx.records import AnswerTokens, Citation, Example, Prediction, RetrievedPassage
 
 BATCH_SIZE = 16
+# Per token whether it counts, and the spans of those that do; None where they cannot be found.
+Tokens = tuple[list[bool], tuple[tuple[int, int], ...] | None]
 
 
 def predict(
@@ -57,7 +60,8 @@ def predict(
         batch = examples[start : start + batch_size]
         answered = model.generate([example.query for example in batch], decoder=decoder, settings=settings)
         for example, answer in zip(batch, answered, strict=True):
-            yield _prediction(example, answer, kind=model.kind, special=special, provenance=recorded)
+            tokens = _tokens(model.generator, answer, special=special)
+            yield _prediction(example, answer, kind=model.kind, tokens=tokens, provenance=recorded)
 
 
 def predict_to_file(
@@ -99,8 +103,16 @@ def _special_ids(generator: Seq2SeqGenerator) -> set[int | None]:
     return {*ids, generator.tokenizer.bos_token_id}
 
 
+def _tokens(generator: Seq2SeqGenerator, answered: Answered, *, special: set[int | None]) -> Tokens:
+    """The tokens of the best answer's text, and where each stands in it."""
+    ids = answered.hypotheses[0].token_ids if answered.hypotheses else ()
+    content = [token not in special for token in ids]
+    kept = [token for token, counts in zip(ids, content, strict=True) if counts]
+    return content, token_spans(kept, answered.texts[0], decode=generator.inputs.decode) if ids else None
+
+
 def _prediction(
-    example: Example, answered: Answered, *, kind: str, special: set[int | None], provenance: Mapping[str, Any]
+    example: Example, answered: Answered, *, kind: str, tokens: Tokens, provenance: Mapping[str, Any]
 ) -> Prediction:
     if not answered.hypotheses or not np.isfinite(answered.hypotheses[0].logprob):
         raise RagxError(
@@ -111,12 +123,20 @@ def _prediction(
     order = np.argsort(-answered.doc_scores, kind="stable").tolist()
     passages: tuple[RetrievedPassage, ...] = ()
     citations: tuple[Citation, ...] = ()
+    answer_tokens = None
     if order:
+        content, spans = tokens
         attribution = attribute(
             torch.from_numpy(answered.token_logprobs[order]),
             torch.from_numpy(answered.doc_logprobs[order]),
             kind=kind,
-            content=[token not in special for token in best.token_ids],
+            content=content,
+        )
+        rows = answered.token_logprobs[order][:, content].astype(float).round(6)
+        answer_tokens = AnswerTokens(
+            spans=spans or ((0, len(text)),) * rows.shape[1],
+            logprobs=tuple(map(tuple, rows.tolist())),
+            aligned=spans is not None,
         )
         passages = tuple(_passage(answered, z, r) for z, r in zip(order, attribution.doc_posterior, strict=True))
         citations = tuple(_citation(text, passages[z], attribution, z) for z in attribution.cited)
@@ -135,6 +155,7 @@ def _prediction(
         citations=citations,
         cut_tokens=sum(answered.cut_tokens),
         provenance=provenance,
+        tokens=answer_tokens,
     )
 
 

@@ -1,0 +1,106 @@
+"""Synthetic traces, corpus and frozen labels of a given size, to measure how long an audit takes.
+
+    n answers with five citations each, one claim a citation, ten passages retrieved and packed, every citation labelled
+
+One decision: the files are those of a real run in shape (keys, hashes, priors, spans, dates), so that no check is
+skipped for want of a field.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ragx import atomic
+from ragx.citations.gold import LABELS, SCHEMA
+from ragx.citations.trace_file import write_traces
+from ragx.citations.trace_records import Answer, Candidate, Citation, Claim, Packed, Trace
+from ragx.records import Passage, PassageKey
+from ragx.schema_audit import AuditCitations
+
+CITATIONS = 5
+RETRIEVED = 10
+_WORDS = "north river leader office treaty began ended term between council region harbor first later".split()
+
+
+def write_benchmark(directory: str | Path, n: int, *, seed: int = 0) -> None:
+    """Writes traces.jsonl, corpus.jsonl and gold.jsonl of `n` answers; the corpus has as many passages as answers."""
+    directory = Path(directory)
+    draw = random.Random(seed)
+    passages = [_passage(i, draw) for i in range(max(n, RETRIEVED))]
+    with atomic.open_file(directory / "corpus.jsonl") as handle:
+        handle.writelines(json.dumps(passage.to_json()) + "\n" for passage in passages)
+    golds: list[dict[str, Any]] = []
+    write_traces(directory / "traces.jsonl", _traces(n, passages, draw, golds))
+    with atomic.open_file(directory / "gold.jsonl") as handle:
+        handle.writelines(json.dumps(gold) + "\n" for gold in golds)
+
+
+def settings(directory: str | Path, *, workers: int = 1) -> AuditCitations:
+    """The audit of those files with frozen labels alone."""
+    directory = Path(directory)
+    return AuditCitations(
+        predictions=str(directory / "traces.jsonl"),
+        corpus=[str(directory / "corpus.jsonl")],
+        gold=str(directory / "gold.jsonl"),
+        judge="frozen",
+        nli=None,
+        claims="auto",
+        task="",
+        judge_packed=True,
+        trec_per_sentence="best",
+        lenient=False,
+        strict=False,
+        require_nonempty=False,
+        workers=workers,
+        report_questions=200,
+        redaction_salt=None,
+        seed=0,
+        compare_with=None,
+        swapped=None,
+        output=None,
+    )
+
+
+def _passage(i: int, draw: random.Random) -> Passage:
+    text = " ".join(draw.choices(_WORDS, k=60)) + f" number {i}."
+    return Passage(f"source{i // 4}", "2018-12", str(i % 4), f"Title {i // 4}", text, span=(0, len(text)))
+
+
+def _traces(n: int, passages: list[Passage], draw: random.Random, golds: list[dict[str, Any]]) -> Iterator[Trace]:
+    for i in range(n):
+        found = draw.sample(passages, RETRIEVED)
+        sentences = [f"Statement {j} of answer {i}." for j in range(CITATIONS)]
+        text = " ".join(sentences)
+        claims, citations, labels, position = [], [], [], 0
+        for j, sentence in enumerate(sentences):
+            claim_id = f"q{i}.c{j + 1}"
+            claims.append(Claim(claim_id, sentence, (position, position + len(sentence))))
+            position += len(sentence) + 1
+            passage = found[j]
+            span = (0, len(passage.text) // 2)
+            citations.append(Citation(claim_id, passage.key, origin="external", evidence_span=span))
+            labels.append(_label(claim_id, passage.key, draw))
+        golds.append({"schema": SCHEMA, "qid": f"q{i}", "answers": [sentences[0]], "support": labels})
+        yield Trace(
+            qid=f"q{i}",
+            question=f"What is known of matter {i}?",
+            answer=Answer(text=text),
+            retrieved=tuple(Candidate(rank, p.key, 20.0 - rank) for rank, p in enumerate(found, 1)),
+            packed=tuple(
+                Packed(place, place, p.key, prior=1 / RETRIEVED, visible=(0, len(p.text)), sha256=p.sha256)
+                for place, p in enumerate(found, 1)
+            ),
+            claims=tuple(claims),
+            citations=tuple(citations),
+            as_of="2018-12",
+            task="qa_long",
+            model={"kind": "rag_token"},
+        )
+
+
+def _label(claim_id: str, key: PassageKey, draw: random.Random) -> dict[str, Any]:
+    return {"claim_id": claim_id, "key": list(key), "label": draw.choice(LABELS)}
