@@ -1,7 +1,7 @@
 """The main job on the embedded knowledge base, end to end: `make demo`.
 
     index two editions -> train rag_sequence, rag_token, closed_book and a frozen retriever -> decode the test questions
-    -> evaluate -> hot swap (section 4.5) -> results.json
+    -> evaluate -> hot swap (section 4.5) -> citation audit -> results.json
 
 Every stage goes on where an earlier run of the same demo stopped, and one that is done is reused; the log says so.
 """
@@ -26,6 +26,7 @@ from ragx.data.world_leaders.editions import edition
 from ragx.data.world_leaders.facts import EDITIONS
 from ragx.data.world_leaders.questions import hot_swap_questions, questions
 from ragx.errors import ConfigError
+from ragx.experiments.demo_audit import audit_demo
 from ragx.experiments.demo_results import DECODERS, MODELS, collect, predictions_path, swapped_path
 from ragx.experiments.evaluate import SUCCESS_AT
 from ragx.experiments.hot_swap import answer_matrix
@@ -96,7 +97,9 @@ def run_demo(config: Demo) -> dict[str, Any]:
         if name == "rag_sequence":
             _retrieve(model, tests, "after", stages)
             _hot_swap(model, retriever, indexes, swapped, config, stages)
-    return collect(run_dir, tests, swapped, seconds=stages.seconds, seed=config.seed)
+    with stages.stage("audit"):
+        audits = audit_demo(run_dir)
+    return collect(run_dir, tests, swapped, audits=audits, seconds=stages.seconds, seed=config.seed)
 
 
 def _require_same_demo(config: Demo, run_dir: Path) -> None:

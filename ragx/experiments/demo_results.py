@@ -49,6 +49,7 @@ def collect(
     tests: Sequence[Example],
     swapped: Mapping[str, Sequence[Example]],
     *,
+    audits: Mapping[str, Mapping[str, float | None]],
     seconds: Mapping[str, float],
     seed: int,
 ) -> dict[str, Any]:
@@ -57,6 +58,7 @@ def collect(
     Args:
         tests: the questions that were answered.
         swapped: hot-swap questions by edition.
+        audits: figures of the citation audits by audit.
         seconds: of each stage.
     """
 
@@ -84,6 +86,7 @@ def collect(
             "success_at_before": json.loads((run_dir / "retrieval.before.json").read_text()),
         },
         "hot_swap": summarize(answers, swapped),
+        "audit": audits,
         "seconds": {**seconds, "total": round(sum(seconds.values()), 2)},
         "peak_rss_mib": _peak_rss(run_dir),
         "seed": seed,

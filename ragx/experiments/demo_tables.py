@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ragx.data.predictions import read_predictions
+from ragx.experiments.demo_audit import render_audits
 from ragx.records import Prediction
 
 SHOWN = 3
@@ -20,6 +21,7 @@ def render(results: dict[str, Any], run_dir: str | Path) -> str:
         _retrieval(results),
         _hot_swap(results),
         _answers(Path(run_dir)),
+        render_audits(results["audit"], Path(run_dir)),
         _cost(results),
     )
     return "\n\n".join(

@@ -225,6 +225,7 @@ def test_a_plain_table_is_read_letter_by_letter(options: Options, tmp_path: Path
         texts.read_passages(options("work=encode", f"passages={table}", "plain_tsv=true"), tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.shared
 def test_the_shared_questions_and_passages_are_read(options: Options, tmp_path: Path, shared: Path) -> None:
     folder = shared / "nq_qed"

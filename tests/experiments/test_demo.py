@@ -57,13 +57,23 @@ def test_every_answer_names_its_passages(demo: tuple[Path, dict[str, Any]]) -> N
 
 
 @pytest.mark.slow
+def test_every_audit_has_its_page_and_the_other_year_is_stale(demo: tuple[Path, dict[str, Any]]) -> None:
+    run_dir, results = demo
+    assert set(results["audit"]) == {"rag_sequence", "rag_token", "stale"}
+    for name in results["audit"]:
+        assert "<script src" not in (run_dir / "audit" / name / "report.html").read_text()
+    assert results["audit"]["rag_sequence"]["stale_rate"] in (0.0, None)  # None: two steps may leave nothing cited
+    assert results["audit"]["stale"]["stale_rate"] in (1.0, None)
+
+
+@pytest.mark.slow
 def test_the_tables_show_what_the_results_say(demo: tuple[Path, dict[str, Any]]) -> None:
     run_dir, results = demo
     shown = render(results, run_dir)
     for row in results["exact_match"].values():
         for value in row.values():
             assert f"{value:.3f}" in shown
-    assert "own index" in shown and "frozen" in shown and str(run_dir) in shown
+    assert "own index" in shown and "frozen" in shown and "stale_rate" in shown and str(run_dir) in shown
 
 
 @pytest.mark.slow
