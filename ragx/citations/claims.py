@@ -21,7 +21,7 @@ SPLITTER = "ragx-sentences"
 SPLITTER_VERSION = 1
 
 _ABBREVIATIONS = frozenset(
-    "dr mr mrs ms prof st mt jr sr gen col lt sgt capt gov sen rep rev hon pres al etc vs cf ca approx fig figs eq no "
+    "dr mr mrs ms prof st mt jr sr gen col lt sgt capt gov sen rep rev hon al etc vs cf ca approx fig figs eq no "
     "nos vol pp p ed eds est inc ltd co corp dept univ jan feb mar apr jun jul aug sep sept oct nov dec e.g i.e u.s "
     "u.k u.n u.s.a a.m p.m ph.d b.c a.d d.c viz resp op cit".split()
 )
