@@ -7,6 +7,7 @@ process, however that ends, so that a killed run can be resumed at once.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import socket
 from collections.abc import Iterator
@@ -23,6 +24,7 @@ try:
 except ImportError:  # Windows has no flock; there nothing is locked
     fcntl = None  # type: ignore[assignment]
 
+logger = logging.getLogger(__name__)
 LOCK_FILE = ".lock"
 
 
@@ -42,6 +44,8 @@ def locked(run_dir: str | Path) -> Iterator[None]:
             except BlockingIOError:
                 handle.seek(0)
                 raise ConfigError([_taken(run_dir, handle.read())]) from None
+            except OSError as error:  # a file system without locks
+                logger.warning("%s cannot be locked (%s): start no second job there", run_dir, error)
         handle.truncate(0)
         handle.write(json.dumps({"pid": os.getpid(), "host": socket.gethostname()}))
         handle.flush()

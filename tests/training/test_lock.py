@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import signal
 import socket
@@ -41,6 +43,17 @@ def test_a_second_job_is_refused_and_the_first_named(tmp_path: Path) -> None:
     with locked(tmp_path / "run"):
         assert str(os.getpid()) in (tmp_path / "run" / LOCK_FILE).read_text()
     assert (tmp_path / "run" / LOCK_FILE).read_text() == ""
+
+
+def test_a_file_system_without_locks_is_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with locked(tmp_path):
+        assert "cannot be locked ([Errno 37] No locks available): start no second job there" in caplog.text
 
 
 def test_an_error_gives_the_folder_back(tmp_path: Path) -> None:
