@@ -85,6 +85,7 @@ def test_the_small_variant_trains(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
+@pytest.mark.skipif(os.environ.get("RAGX_FULL_SIZE") != "1", reason="12 GB and minutes: RAGX_FULL_SIZE=1 runs it")
 def test_bart_large_and_bert_base_train_ten_steps_in_12_gb(tmp_path: Path) -> None:
     save_random_parts(tmp_path, {}, {})  # transformers' default sizes are those of BART-large and BERT-base
     require_trained(train_ten_steps(tmp_path), tmp_path, 50_265)
