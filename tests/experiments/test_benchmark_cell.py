@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import sys
 import time
 from contextlib import closing
 from functools import partial
@@ -215,6 +218,28 @@ def test_a_side_in_a_process_of_its_own(tmp_path: Path) -> None:
     with closing(Elsewhere(partial(Sleeper, dies=True), MACHINE, name="peer")) as side:
         with pytest.raises(RagxError, match="the process of peer must live to the end"):
             side.call("seconds", 0)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs /proc")
+def test_a_side_ends_with_a_parent_that_is_killed(tmp_path: Path) -> None:
+    """The parent has no time to clean up; a worker that outlived it would hold its memory for ever."""
+    script = (
+        "import os, signal, sys\n"
+        "from tests.experiments import test_benchmark_cell as cell\n"
+        "if __name__ == '__main__':\n"
+        "    side = cell.Elsewhere(cell.Sleeper, cell.MACHINE, name='ours')\n"
+        "    print(side.call('process_id'), flush=True)\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    (tmp_path / "killed.py").write_text(script, encoding="utf-8")
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    command = [sys.executable, str(tmp_path / "killed.py")]
+    # The worker has our pipe as its own output: this waits for its end too.
+    ended = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=False, timeout=300)
+    assert ended.returncode == -signal.SIGKILL
+    status = Path(f"/proc/{int(ended.stdout)}/status")
+    assert not status.exists() or "State:\tZ" in status.read_text()
 
 
 def test_threads_are_put_back_after_a_side_in_this_process() -> None:

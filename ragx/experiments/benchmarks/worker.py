@@ -9,6 +9,8 @@ from __future__ import annotations
 import gc
 import math
 import multiprocessing
+import os
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -99,6 +101,10 @@ class Worker:
         known = [mib for mib in found if mib is not None]
         return max(known) if known else None
 
+    def process_id(self) -> int:
+        """Of the process that works."""
+        return os.getpid()
+
     def flops(self) -> int:
         """See `Side.flops`."""
         return self.side.flops()
@@ -185,10 +191,19 @@ _worker: Worker | None = None  # of a process that `Elsewhere` started
 
 def _open(make: Callable[[], Side], machine: Machine) -> None:
     global _worker
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_flush_denormal(True)  # as the scripts do
     transformers_logging.set_verbosity_error()
     with _plain():
         _worker = Worker(make, machine)
+
+
+def _end_with_parent() -> None:
+    """A parent that is killed cannot end its workers, and they would wait for it for ever."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def _call(method: str, *arguments: Any) -> Any:
