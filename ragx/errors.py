@@ -6,6 +6,7 @@ Every message reads `<name> must <condition>, got <value>. <what to do>`. File e
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 
 
@@ -24,14 +25,22 @@ class ConfigError(RagxError, ValueError):
         self.problems = tuple(problems)
         super().__init__("\n".join(self.problems))
 
+    def __reduce__(self) -> tuple[type[ConfigError], tuple[tuple[str, ...]]]:
+        """The same problems from another process; of itself pickle hands on the joined message."""
+        return type(self), (self.problems,)
+
 
 class DataError(RagxError, ValueError):
     """A file whose content cannot be used, with the place: `questions.jsonl:7: answers: must ...`."""
 
     def __init__(self, message: str, *, path: str | Path, line: int | None = None, field: str | None = None) -> None:
-        self.path, self.line, self.field = Path(path), line, field
+        self.message, self.path, self.line, self.field = message, Path(path), line, field
         place = str(path) if line is None else f"{path}:{line}"
         super().__init__(f"{place}: {message}" if field is None else f"{place}: {field}: {message}")
+
+    def __reduce__(self) -> tuple[partial[DataError], tuple[str]]:
+        """The same error, place and all, from another process."""
+        return partial(type(self), path=self.path, line=self.line, field=self.field), (self.message,)
 
 
 class ShapeError(RagxError, ValueError):

@@ -18,6 +18,7 @@ from ragx import atomic
 from ragx.citations.gold import LABELS, SCHEMA
 from ragx.citations.trace_file import write_traces
 from ragx.citations.trace_records import Answer, Candidate, Citation, Claim, Packed, Trace
+from ragx.experiments.audit_settings import audit_settings
 from ragx.records import Passage, PassageKey
 from ragx.schema_audit import AuditCitations
 
@@ -42,26 +43,9 @@ def write_benchmark(directory: str | Path, n: int, *, seed: int = 0) -> None:
 def settings(directory: str | Path, *, workers: int = 1) -> AuditCitations:
     """The audit of those files with frozen labels alone."""
     directory = Path(directory)
-    return AuditCitations(
-        predictions=str(directory / "traces.jsonl"),
-        corpus=[str(directory / "corpus.jsonl")],
-        gold=str(directory / "gold.jsonl"),
-        judge="frozen",
-        nli=None,
-        claims="auto",
-        task="",
-        judge_packed=True,
-        trec_per_sentence="best",
-        lenient=False,
-        strict=False,
-        require_nonempty=False,
-        workers=workers,
-        report_questions=200,
-        redaction_salt=None,
-        seed=0,
-        compare_with=None,
-        swapped=None,
-        output=None,
+    files = {name: directory / f"{name}.jsonl" for name in ("traces", "corpus", "gold")}
+    return audit_settings(
+        files["traces"], corpus=[files["corpus"]], gold=files["gold"], judge="frozen", workers=workers
     )
 
 

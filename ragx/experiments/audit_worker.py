@@ -89,8 +89,7 @@ class Auditor:
         try:
             audited, answer = self.audited(line, raw)
         except DataError as error:
-            message = str(error).removeprefix(f"{error.path}:{error.line}: ").removeprefix(f"{error.field}: ")
-            return Outcome("", line, error=(error.field, message))
+            return Outcome("", line, error=(error.field, error.message))
         redaction = Redaction(audited, self.store, salt=self.salt)
         return Outcome(
             qid=audited.trace.qid,

@@ -14,6 +14,7 @@ from typing import Any
 
 from ragx.data.world_leaders.facts import EDITIONS
 from ragx.experiments.audit import run_audit
+from ragx.experiments.audit_settings import audit_settings
 from ragx.experiments.demo_results import DECODERS, predictions_path, swapped_path
 from ragx.limits import EMBEDDED
 from ragx.schema_audit import AuditCitations
@@ -51,39 +52,19 @@ def render_audits(figures: dict[str, dict[str, float | None]], run_dir: Path) ->
 def _audits(run_dir: Path) -> dict[str, AuditCitations]:
     before, after = EDITIONS
     audits = {
-        name: _config(
-            predictions_path(run_dir, name, DECODERS[name][0]), editions=[before], gold=str(run_dir / "questions.jsonl")
+        name: audit_settings(
+            predictions_path(run_dir, name, DECODERS[name][0]),
+            corpus=[f"{EMBEDDED}{before}"],
+            gold=run_dir / "questions.jsonl",
         )
         for name in AUDITED
     }
-    stale = swapped_path(run_dir, index=before, questions=after)
-    audits[STALE] = _config(stale, editions=[before, after], gold=f"{EMBEDDED}hot_swap/{after}")
-    return audits
-
-
-def _config(predictions: Path, *, editions: list[str], gold: str) -> AuditCitations:
-    """As configs/audit_citations.yaml has it."""
-    return AuditCitations(
-        predictions=str(predictions),
-        corpus=[f"{EMBEDDED}{name}" for name in editions],
-        gold=gold,
-        judge="composite",
-        nli=None,
-        claims="auto",
-        task="",
-        judge_packed=True,
-        trec_per_sentence="best",
-        lenient=False,
-        strict=False,
-        require_nonempty=False,
-        workers=1,
-        report_questions=200,
-        redaction_salt=None,
-        seed=0,
-        compare_with=None,
-        swapped=None,
-        output=None,
+    audits[STALE] = audit_settings(
+        swapped_path(run_dir, index=before, questions=after),
+        corpus=[f"{EMBEDDED}{name}" for name in EDITIONS],
+        gold=f"{EMBEDDED}hot_swap/{after}",
     )
+    return audits
 
 
 def _value(summary: dict[str, Any], figure: str) -> float | None:

@@ -13,7 +13,7 @@ Shapes: N rows, D hidden size, V vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -68,24 +68,46 @@ class _LinearLogprobs(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor, grad_logsumexp: Tensor) -> tuple[Tensor | None, ...]:
         hidden, weight, bias, labels, logsumexp = ctx.saved_tensors
-        need_hidden, need_weight, need_bias = ctx.needs_input_grad[:3]
-        grad_hidden = torch.zeros_like(hidden, dtype=logsumexp.dtype) if need_hidden else None
-        grad_weight = torch.empty_like(weight) if need_weight else None
-        grad_bias = torch.empty_like(bias) if need_bias else None
+        gradients = HeadGradients(hidden, weight, bias, needed=ctx.needs_input_grad[:3])
         with torch.autocast(hidden.device.type, enabled=False):
             for start, block, logits in blocks(hidden, weight, bias, ctx.block_size):
                 column, inside = _columns(labels, start, logits.shape[1])
                 grad_logits = logits.sub_(logsumexp.unsqueeze(1)).exp_().mul_((grad_logsumexp - grad).unsqueeze(1))
                 grad_logits.scatter_add_(1, column, (grad * inside).unsqueeze(1))
-                part = slice(start, start + logits.shape[1])
-                if grad_bias is not None:
-                    grad_bias[part] = grad_logits.sum(0)
-                grad_logits = grad_logits.to(hidden.dtype)
-                if grad_hidden is not None:
-                    grad_hidden += grad_logits @ block
-                if grad_weight is not None:
-                    grad_weight[part] = grad_logits.t() @ hidden
-        return None if grad_hidden is None else grad_hidden.to(hidden.dtype), grad_weight, grad_bias, None, None
+                gradients.add(start, block, grad_logits)
+        return *gradients.found(), None, None
+
+
+class HeadGradients:
+    """Gradients of a linear head, summed over blocks of the vocabulary as `blocks` yields them.
+
+    Args:
+        hidden, weight, bias: the head's operands, (N, D), (V, D), and (V,) or None.
+        needed: which of the three gradients are wanted.
+    """
+
+    def __init__(self, hidden: Tensor, weight: Tensor, bias: Tensor | None, *, needed: Sequence[bool]) -> None:
+        self._rows = hidden
+        wide = float32_or_wider(hidden.new_empty(0)).dtype
+        self._hidden = torch.zeros_like(hidden, dtype=wide) if needed[0] else None
+        self._weight = torch.empty_like(weight) if needed[1] else None
+        self._bias = torch.empty_like(bias) if needed[2] and bias is not None else None
+
+    def add(self, start: int, block: Tensor, grad_logits: Tensor) -> None:
+        """The part of the logits (N, n) from vocabulary entry `start` on, whose weight is `block` (n, D)."""
+        part = slice(start, start + grad_logits.shape[1])
+        if self._bias is not None:
+            self._bias[part] = grad_logits.sum(0)
+        grad_logits = grad_logits.to(self._rows.dtype)
+        if self._hidden is not None:
+            self._hidden += grad_logits @ block
+        if self._weight is not None:
+            self._weight[part] = grad_logits.t() @ self._rows
+
+    def found(self) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        """Those of hidden (in its dtype), weight and bias; None for what is not wanted."""
+        hidden = None if self._hidden is None else self._hidden.to(self._rows.dtype)
+        return hidden, self._weight, self._bias
 
 
 def blocks(

@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from ragx.losses.shapes import float32_or_wider
-from ragx.losses.vocabulary_blocks import blocks
+from ragx.losses.vocabulary_blocks import HeadGradients, blocks
 
 
 def linear_mixture_sums(
@@ -66,23 +66,14 @@ class _MixtureSums(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         hidden, weight, bias, offsets, shares = ctx.saved_tensors
-        need_hidden, need_weight, need_bias = ctx.needs_input_grad[:3]
         rows = hidden.flatten(0, 1)
-        grad_rows = torch.zeros_like(rows, dtype=shares.dtype) if need_hidden else None
-        grad_weight = torch.empty_like(weight) if need_weight else None
-        grad_bias = torch.empty_like(bias) if need_bias else None
+        gradients = HeadGradients(rows, weight, bias, needed=ctx.needs_input_grad[:3])
         with torch.autocast(hidden.device.type, enabled=False):
             for start, block, logits in blocks(rows, weight, bias, ctx.block_size):
                 grad_logits = _ratios(logits, offsets)[0].mul_(grad[:, None, None]).flatten(0, 1)
-                part = slice(start, start + grad_logits.shape[1])
-                if grad_bias is not None:
-                    grad_bias[part] = grad_logits.sum(0)
-                grad_logits = grad_logits.to(hidden.dtype)
-                if grad_rows is not None:
-                    grad_rows += grad_logits @ block
-                if grad_weight is not None:
-                    grad_weight[part] = grad_logits.t() @ rows
-        grad_hidden = None if grad_rows is None else grad_rows.view(hidden.shape).to(hidden.dtype)
+                gradients.add(start, block, grad_logits)
+        grad_rows, grad_weight, grad_bias = gradients.found()
+        grad_hidden = None if grad_rows is None else grad_rows.view(hidden.shape)
         return grad_hidden, grad_weight, grad_bias, (shares * grad.unsqueeze(1)).to(offsets.dtype), None
 
 

@@ -12,10 +12,9 @@ import multiprocessing
 import os
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -194,8 +193,7 @@ def _open(make: Callable[[], Side], machine: Machine) -> None:
     threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_flush_denormal(True)  # as the scripts do
     transformers_logging.set_verbosity_error()
-    with _plain():
-        _worker = Worker(make, machine)
+    _worker = Worker(make, machine)
 
 
 def _end_with_parent() -> None:
@@ -207,14 +205,4 @@ def _end_with_parent() -> None:
 
 
 def _call(method: str, *arguments: Any) -> Any:
-    with _plain():
-        return getattr(_worker, method)(*arguments)
-
-
-@contextmanager
-def _plain() -> Iterator[None]:
-    """Errors of ragx as ones that survive the way to another process; some rebuild from more than their message."""
-    try:
-        yield
-    except RagxError as error:
-        raise RagxError(str(error)) from None
+    return getattr(_worker, method)(*arguments)
