@@ -51,7 +51,7 @@ def pretrain_generator(config: Pretrain, *, command: str) -> Path:
     """Trains `bart-nano`, writes it to `config.directory` in Hugging Face format with its model card, returns where."""
     size, mixture, settings = config.size, config.mixture, config.pretraining.settings()
     torch.set_num_threads(config.threads)
-    maker = ClozeMaker(invented=mixture.invented)
+    maker = ClozeMaker(invented=mixture.invented, renewed=mixture.renewed, familiar=mixture.familiar)
     tokenizer = byte_level_bpe(_texts(maker, settings.seed), size=size.vocab_size, max_length=MAX_LENGTH)
     torch.manual_seed(settings.seed)
     model = BartForConditionalGeneration(
@@ -99,7 +99,7 @@ def pretrain_bi_encoder(config: Pretrain, *, command: str) -> Path:
     """Trains the two towers of `dpr-nano`, writes them under `config.directory`, returns where."""
     size, mixture, settings = config.size, config.mixture, config.pretraining.settings()
     torch.set_num_threads(config.threads)
-    maker = ClozeMaker(invented=mixture.invented)
+    maker = ClozeMaker(invented=mixture.invented, renewed=mixture.renewed, familiar=mixture.familiar)
     tokenizer = wordpiece(_texts(maker, settings.seed), size=size.vocab_size, max_length=MAX_LENGTH // 2)
     torch.manual_seed(settings.seed)
     bert = DPRConfig(

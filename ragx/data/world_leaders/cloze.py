@@ -96,14 +96,17 @@ class ClozeMaker:
     """Draws cloze pairs; every draw depends only on the generator of random numbers that is passed in.
 
     Args:
-        invented: share of the pairs that are about invented countries.
+        invented: share of the pairs that are about invented leaders.
         offices: share of the pairs that are about offices.
+        renewed: share of the invented pairs in which invented people lead a real country or hold its real offices; the
+            other ones are about invented countries. It teaches a retriever to find a country whoever leads it.
+        familiar: share of the words of invented names that are words of real names.
     """
 
-    def __init__(self, *, invented: float, offices: float = 0.25) -> None:
-        self.invented, self.offices = invented, offices
+    def __init__(self, *, invented: float, offices: float = 0.25, renewed: float = 0.0, familiar: float = 0.0) -> None:
+        self.invented, self.offices, self.renewed = invented, offices, renewed
         self.real, self.real_passages, self.by_country = _real_statements(), _real_passages(), _passages_by_country()
-        self.names = NameMaker()
+        self.names = NameMaker(familiar=familiar)
 
     def draw(self, rng: random.Random) -> Cloze:
         """One cloze pair."""
@@ -116,7 +119,7 @@ class ClozeMaker:
             candidates, stated = self.real_passages, []
         statement = said[rng.randrange(len(said))]
         positive = _choose(rng, candidates[statement.fact])
-        pool = stated or self.by_country[statement.fact.split(":")[1]]
+        pool = [*stated, *self.by_country.get(statement.fact.split(":")[1], ())]
         others = [passage for passage in pool if statement.fact not in passage.facts]
         negative = _choose(rng, others or [p for p in pool if p is not positive] or [positive])
         masked = _choose(rng, statement.maskable)
@@ -142,10 +145,14 @@ class ClozeMaker:
         return chosen.title, chosen.text
 
     def _invent(self, rng: random.Random) -> tuple[list[Statement], list[Stated]]:
-        """An invented country with a few leaders and two offices: what can be said, and the passages."""
-        country, salt = self.names.country(rng), rng.random()
+        """A country with a few invented leaders or two offices that they hold: what can be said, and the passages."""
+        is_real = self.renewed > 0 and rng.random() < self.renewed
+        country = _choose(rng, _countries()) if is_real else self.names.country(rng)
+        salt = rng.random()
         if rng.random() < self.offices:
             titles = rng.sample(_office_titles(), 2)
+            if is_real and (held := _offices_of(country)):
+                titles[0] = _choose(rng, held)
             posts = [Office(country, title, ((self.names.leader(rng), _month(rng, 1990, 2016)),)) for title in titles]
             said = [statement for post in posts for statement in office_statements(post)]
             return said, [office_passage(post, AS_OF, salt) for post in posts]
@@ -175,7 +182,7 @@ class ClozeMaker:
 class NameMaker:
     """Invents names letter by letter from the three-letter statistics of the real ones."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, familiar: float = 0.0) -> None:
         people = [spell.leader for rows in spells().values() for spell in rows if spell.start <= AS_OF]
         people += [office.holder(AS_OF)[0] for office in offices()]
         self.people = _Letters(
@@ -185,10 +192,15 @@ class NameMaker:
             word for name in spells() for word in name.split() if len(word) > 3 and word[0].isupper()
         )
         self.words = [len(name.split()) for name in people]
+        self.familiar, self.known = familiar, sorted({word for name in people for word in name.split()})
 
     def leader(self, rng: random.Random) -> str:
         """A name of one to six words, as long as real names are."""
-        return " ".join(self.people.word(rng) for _ in range(_choose(rng, self.words)))
+        return " ".join(self._word(rng) for _ in range(_choose(rng, self.words)))
+
+    def _word(self, rng: random.Random) -> str:
+        is_known = self.familiar > 0 and rng.random() < self.familiar
+        return _choose(rng, self.known) if is_known else self.people.word(rng)
 
     def country(self, rng: random.Random) -> str:
         """A name of one or two words."""
@@ -232,6 +244,16 @@ def _office_titles() -> list[str]:
 
 
 @cache
+def _countries() -> list[str]:
+    return sorted({*spells(), *(office.country for office in offices())})
+
+
+@cache
+def _offices_of(country: str) -> list[str]:
+    return sorted({office.office for office in offices() if office.country == country})
+
+
+@cache
 def _real_statements() -> tuple[list[Statement], list[Statement]]:
     known = [spells_until(rows, AS_OF) for rows in spells().values()]
     about_spells = [statement for rows in known for statement in statements(rows)]
@@ -242,7 +264,7 @@ def _real_statements() -> tuple[list[Statement], list[Statement]]:
 def _real_passages() -> dict[str, list[Stated]]:
     by_fact: dict[str, list[Stated]] = defaultdict(list)
     for stated in stated_passages(AS_OF):
-        for fact in stated.facts:
+        for fact in sorted(stated.facts):  # the order of a set is another one in every process
             by_fact[fact].append(stated)
     return dict(by_fact)
 
