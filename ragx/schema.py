@@ -235,14 +235,15 @@ class NanoConfig:
 class MixtureConfig:
     """What pretraining batches are made of.
 
-    `invented`, `renewed` and `familiar` are explained in `ClozeMaker`. `infilling` is the share of steps that denoise, the
-    rest being cloze, after `infilling_steps` that all denoise: there every target token teaches copying, and cloze builds
-    on it.
+    `invented`, `renewed`, `familiar` and `rivals` are explained in `ClozeMaker`. `infilling` is the share of steps that
+    denoise, the rest being cloze, after `infilling_steps` that all denoise: there every target token teaches copying,
+    and cloze builds on it.
     """
 
     invented: float = share()
     renewed: float = share()
     familiar: float = share()
+    rivals: float = share()
     infilling: float = share()
     infilling_steps: int = at_least(0)
 

@@ -34,7 +34,7 @@ from ragx.generator.inputs import InputBuilder
 from ragx.generator.seq2seq import Seq2SeqGenerator
 from ragx.records import Passage
 from ragx.retriever.tower import Tower
-from ragx.schema import Pretrain
+from ragx.schema import MixtureConfig, Pretrain
 from ragx.training.bi_encoder import average_rank, in_batch_nll
 from ragx.training.denoising import by_length, cloze_loss, infilling_loss
 from ragx.training.pretraining import pretrain
@@ -51,7 +51,7 @@ def pretrain_generator(config: Pretrain, *, command: str) -> Path:
     """Trains `bart-nano`, writes it to `config.directory` in Hugging Face format with its model card, returns where."""
     size, mixture, settings = config.size, config.mixture, config.pretraining.settings()
     torch.set_num_threads(config.threads)
-    maker = ClozeMaker(invented=mixture.invented, renewed=mixture.renewed, familiar=mixture.familiar)
+    maker = _maker(mixture)
     tokenizer = byte_level_bpe(_texts(maker, settings.seed), size=size.vocab_size, max_length=MAX_LENGTH)
     torch.manual_seed(settings.seed)
     model = BartForConditionalGeneration(
@@ -99,7 +99,7 @@ def pretrain_bi_encoder(config: Pretrain, *, command: str) -> Path:
     """Trains the two towers of `dpr-nano`, writes them under `config.directory`, returns where."""
     size, mixture, settings = config.size, config.mixture, config.pretraining.settings()
     torch.set_num_threads(config.threads)
-    maker = ClozeMaker(invented=mixture.invented, renewed=mixture.renewed, familiar=mixture.familiar)
+    maker = _maker(mixture)
     tokenizer = wordpiece(_texts(maker, settings.seed), size=size.vocab_size, max_length=MAX_LENGTH // 2)
     torch.manual_seed(settings.seed)
     bert = DPRConfig(
@@ -123,8 +123,8 @@ def pretrain_bi_encoder(config: Pretrain, *, command: str) -> Path:
     def step_loss(step: int) -> Tensor:
         rng = random.Random(f"{settings.seed}:step:{step}")
         draws = [maker.draw(rng) for _ in range(settings.batch_size)]
-        also = torch.tensor([[draw.fact in other.positive_facts for other in draws] for draw in draws])
-        false_negatives = torch.cat([also, torch.zeros_like(also)], dim=1)
+        stated = [draw.positive_facts for draw in draws] + [draw.negative_facts for draw in draws]
+        false_negatives = torch.tensor([[draw.fact in facts for facts in stated] for draw in draws])
         return in_batch_nll(*embed(draws), false_negatives=false_negatives)
 
     held_out = random.Random("held-out")
@@ -153,6 +153,11 @@ def _run_folder(config: Pretrain) -> Path:
     return directory.with_name(f"{directory.name}.run")
 
 
+def _maker(mixture: MixtureConfig) -> ClozeMaker:
+    shares = ("invented", "renewed", "familiar", "rivals")
+    return ClozeMaker(**{name: getattr(mixture, name) for name in shares})
+
+
 def _row(draw: Cloze) -> tuple[str, str, Passage]:
     return draw.sentence.format(mask="<mask>"), draw.answer, Passage("cloze", "0", "0", *draw.positive)
 
@@ -175,8 +180,8 @@ GENERATOR_DATA = (
 )
 BI_ENCODER_DATA = (
     "Pairs of a sentence with one name or date masked and a passage that states the fact in other words, from the "
-    "embedded knowledge base as of 2016-12 and from invented countries; in-batch negatives, and one negative each from "
-    "the same country."
+    "embedded knowledge base as of 2016-12, from invented countries, and with invented people at the head of real ones; "
+    "in-batch negatives, and one negative each: of the same country, or the same office of another one."
 )
 
 

@@ -40,7 +40,7 @@ class Cloze:
         sentence: with `{mask}` where the answer was.
         positive, negative: (title, text); the negative is about the same country where there is one.
         fact: for telling false negatives in a batch; unique per invented country.
-        positive_facts: all facts that the positive states.
+        positive_facts, negative_facts: all facts that the positive and the negative state.
     """
 
     sentence: str
@@ -49,6 +49,7 @@ class Cloze:
     negative: tuple[str, str]
     fact: str
     positive_facts: frozenset[str]
+    negative_facts: frozenset[str]
 
 
 def statements(known: Sequence[Spell]) -> Iterator[Statement]:
@@ -101,10 +102,20 @@ class ClozeMaker:
         renewed: share of the invented pairs in which invented people lead a real country or hold its real offices; the
             other ones are about invented countries. It teaches a retriever to find a country whoever leads it.
         familiar: share of the words of invented names that are words of real names.
+        rivals: share of the pairs about an office or a present leader whose negative says the same of another country:
+            what tells the two apart is the country alone.
     """
 
-    def __init__(self, *, invented: float, offices: float = 0.25, renewed: float = 0.0, familiar: float = 0.0) -> None:
-        self.invented, self.offices, self.renewed = invented, offices, renewed
+    def __init__(
+        self,
+        *,
+        invented: float,
+        offices: float = 0.25,
+        renewed: float = 0.0,
+        familiar: float = 0.0,
+        rivals: float = 0.0,
+    ) -> None:
+        self.invented, self.offices, self.renewed, self.rivals = invented, offices, renewed, rivals
         self.real, self.real_passages, self.by_country = _real_statements(), _real_passages(), _passages_by_country()
         self.names = NameMaker(familiar=familiar)
 
@@ -122,6 +133,8 @@ class ClozeMaker:
         pool = [*stated, *self.by_country.get(statement.fact.split(":")[1], ())]
         others = [passage for passage in pool if statement.fact not in passage.facts]
         negative = _choose(rng, others or [p for p in pool if p is not positive] or [positive])
+        if self.rivals > 0 and rng.random() < self.rivals:
+            negative = self._rival(rng, statement) or negative
         masked = _choose(rng, statement.maskable)
         sentence = _choose(rng, [p for p in statement.phrasings if "{" + masked + "}" in p])
         sentence = sentence.format(**{**statement.slots, masked: "{mask}"})
@@ -133,7 +146,21 @@ class ClozeMaker:
             (negative.title, negative.text),
             statement.fact,
             positive.facts,
+            negative.facts,
         )
+
+    def _rival(self, rng: random.Random, statement: Statement) -> Stated | None:
+        """What the same office, or the government, of another country would be said to be; None for other facts."""
+        kind, country, *title = statement.fact.split(":")
+        if kind == "leads":
+            return _choose(rng, [p for fact, p in _governments() if fact != statement.fact])
+        if not kind.startswith("office"):
+            return None
+        is_real = country in _countries()
+        other = _choose(rng, [name for name in _countries() if name != country]) if is_real else self.names.country(rng)
+        post = Office(other, title[0], ((self.names.leader(rng), _month(rng, 1990, 2016)),))
+        known = [office for office in offices() if (office.country, office.office) == (other, title[0])]
+        return office_passage(known[0] if known and rng.random() < 0.5 else post, AS_OF, rng.random())
 
     def passage(self, rng: random.Random) -> tuple[str, str]:
         """(title, text) of a passage for denoising, real or invented in the same shares."""
@@ -246,6 +273,13 @@ def _office_titles() -> list[str]:
 @cache
 def _countries() -> list[str]:
     return sorted({*spells(), *(office.country for office in offices())})
+
+
+@cache
+def _governments() -> list[tuple[str, Stated]]:
+    of_all = _real_passages()
+    found = ((fact, p) for fact in sorted(of_all) if fact.startswith("leads:") for p in of_all[fact])
+    return [(fact, passage) for fact, passage in found if passage.source.startswith("government/")]
 
 
 @cache

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from ragx.data.world_leaders.cloze import Cloze, ClozeMaker, NameMaker
-from ragx.data.world_leaders.editions import edition, stated_edition
+from ragx.data.world_leaders.editions import edition
 from ragx.data.world_leaders.facts import EDITIONS, offices, spells
 
 COUNTRIES = {*spells(), *(office.country for office in offices())}
@@ -47,10 +47,27 @@ def test_half_renewed_are_half_real() -> None:
 
 
 def test_the_negative_of_a_pair_never_states_its_fact() -> None:
-    facts = {(passage.title, passage.text): stated for passage, stated in stated_edition(EDITIONS[0])}
-    for draw in drawn(ClozeMaker(invented=0.5, renewed=0.5, familiar=0.5), 400):
-        assert draw.negative != draw.positive
-        assert draw.fact not in facts.get(draw.negative, frozenset())
+    for draw in drawn(ClozeMaker(invented=0.5, renewed=0.5, familiar=0.5, rivals=0.5), 600):
+        assert draw.fact in draw.positive_facts
+        alone = draw.negative == draw.positive  # the only passage of its country; the loss leaves it out
+        assert (draw.fact in draw.negative_facts) == alone
+
+
+def test_a_rival_says_the_same_of_another_country() -> None:
+    draws = drawn(ClozeMaker(invented=0.5, renewed=0.5, offices=1.0, rivals=1.0), 300)
+    for draw in (draw for draw in draws if draw.fact.startswith("office")):
+        _, at_home, title = draw.fact.split(":")
+        (_, abroad, same_title), _ = sorted(fact.split(":") for fact in draw.negative_facts)
+        assert (same_title, abroad != at_home) == (title, True)
+        assert abroad in COUNTRIES or at_home not in COUNTRIES  # an invented country can bear a real name, rarely
+
+
+def test_the_rival_of_a_present_leader_is_the_government_of_another_country() -> None:
+    draws = drawn(ClozeMaker(invented=0.0, offices=0.0, rivals=1.0), 600)
+    of_leaders = [draw for draw in draws if draw.fact.startswith("leads")]
+    assert of_leaders
+    for draw in of_leaders:
+        assert any(fact.startswith("leads:") and fact != draw.fact for fact in draw.negative_facts)
 
 
 def digest(**shares: float) -> str:
@@ -62,7 +79,10 @@ def digest(**shares: float) -> str:
 
 @pytest.mark.parametrize(
     ("shares", "expected"),
-    [({"invented": 0.6}, "9a1eb59412c5afee"), ({"invented": 0.5, "renewed": 0.5, "familiar": 0.5}, "859724d5d0c01c0f")],
+    [
+        ({"invented": 0.6}, "9a1eb59412c5afee"),
+        ({"invented": 0.5, "renewed": 0.5, "familiar": 0.5, "rivals": 0.7}, "92ad708a0a9230e7"),
+    ],
 )
 def test_the_draws_are_those_the_checkpoints_were_made_with(shares: dict[str, float], expected: str) -> None:
     code = f"from tests.data.world_leaders.test_cloze import digest; print(digest(**{shares}))"
