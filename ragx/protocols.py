@@ -14,6 +14,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from torch import Tensor
 
+from ragx.filters import PassageFilter
 from ragx.records import Passage, Retrieved
 
 
@@ -26,8 +27,19 @@ class Retriever(Protocol):
         """Identifies index, passages and encoder together."""
         ...
 
-    def retrieve(self, queries: Sequence[str], n_docs: int, *, query_embeds: Tensor | None = None) -> Retrieved:
-        """The `n_docs` best passages of each of B queries; `query_embeds` (B, D) for a dense retriever."""
+    def retrieve(
+        self,
+        queries: Sequence[str],
+        n_docs: int,
+        *,
+        query_embeds: Tensor | None = None,
+        passage_filter: PassageFilter | None = None,
+    ) -> Retrieved:
+        """The `n_docs` best passages of each of B queries; `query_embeds` (B, D) for a dense retriever.
+
+        What `passage_filter` keeps out is never searched; it narrows a filter that the retriever itself has. Where
+        fewer than `n_docs` are allowed, all that are allowed come back; where none is, that is a ConfigError.
+        """
         ...
 
 

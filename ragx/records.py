@@ -82,6 +82,7 @@ class Example:
         kind: what is asked (`took_office`, `predecessor`, ...), for tables by kind.
         gold: keys of the passages that state the answer.
         as_of: the date or edition the question is asked about.
+        gold_titles: titles of the articles that state the answer, one set for each way to support it (FEVER, KILT).
     """
 
     id: str
@@ -90,6 +91,7 @@ class Example:
     kind: str = ""
     gold: tuple[PassageKey, ...] = ()
     as_of: str | None = None
+    gold_titles: tuple[tuple[str, ...], ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object with every field; the inverse of `from_json`."""
@@ -99,7 +101,8 @@ class Example:
     def from_json(cls, row: Mapping[str, Any]) -> Example:
         """The example of a JSON object that `to_json` wrote."""
         gold = tuple(PassageKey(*key) for key in row.get("gold") or ())
-        return cls(**{**row, "answers": tuple(row["answers"]), "gold": gold})
+        titles = tuple(map(tuple, row.get("gold_titles") or ()))
+        return cls(**{**row, "answers": tuple(row["answers"]), "gold": gold, "gold_titles": titles})
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,9 +112,11 @@ class Retrieved:
     Attributes:
         passages: B lists of K passages.
         rows: (B, K) int64, positions in the index.
-        doc_embeds: (B, K, D) float32 d(z), or None for a retriever without vectors (BM25).
+        doc_embeds: (B, K, D) float32 d(z), or None for a retriever without vectors (BM25); times its weight where a
+            hybrid weighs q.d.
         doc_scores: (B, K) float32 as the index gave them; training recomputes q.d with its gradient.
         index_fingerprint: which index answered, so that an answer names exactly one edition.
+        doc_offsets: (B, K) float32, what a hybrid adds to q.d; None for nothing.
     """
 
     passages: list[list[Passage]]
@@ -119,6 +124,15 @@ class Retrieved:
     doc_embeds: np.ndarray | None
     doc_scores: np.ndarray
     index_fingerprint: str
+    doc_offsets: np.ndarray | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GivenPassages:
+    """Passages for one question, from whatever system; `doc_scores` are logits of p(z|x), None for a flat prior."""
+
+    passages: tuple[Passage, ...]
+    doc_scores: tuple[float, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ragx.citations.dates import is_date, not_before, older
+from ragx.dates import is_date, not_before, older
 from ragx.errors import RagxError
 from ragx.jsonl import Row
 from ragx.records import Passage, PassageKey, text_sha256
@@ -143,7 +143,8 @@ class EvidenceStore:
         self._replaced: dict[tuple[str, str], list[Evidence]] = {}
         self.restricted = False
         self._currency: dict[tuple[PassageKey, str | None], str] = {}
-        self._known: dict[tuple[PassageKey, str | None], Resolution] = {}
+        self._known: dict[PassageKey, Resolution] = {}
+        self._recorded: dict[tuple[PassageKey, str], Resolution] = {}
         for item in items:
             evidence = Evidence(item, sha256=item.sha256) if isinstance(item, Passage) else item
             key = evidence.key
@@ -179,14 +180,18 @@ class EvidenceStore:
             key: (source, version, chunk); anything else is `malformed`, not an exception.
             sha256: the digest recorded with the answer; "" is a record without one, None no record.
         """
-        if isinstance(key, PassageKey):
-            known = self._known.get((key, sha256))
-            if known is not None:
-                return known
-        if not is_identity(key):
-            return Resolution("malformed")
-        key = PassageKey(*key)
-        return self._known.setdefault((key, sha256), self._resolve(key, sha256))
+        known = self._known.get(key) if isinstance(key, PassageKey) else None
+        if known is None:
+            if not is_identity(key):
+                return Resolution("malformed")
+            key = PassageKey(*key)
+            known = self._known.setdefault(key, self._resolve(key, None))
+        if sha256 is None or known.evidence is None:
+            return known
+        if known.verified and sha256 == known.evidence.sha256:
+            return known  # the corpus records this very digest, and its text agrees
+        recorded = self._recorded.get((key, sha256))
+        return recorded or self._recorded.setdefault((key, sha256), self._resolve(key, sha256))
 
     def _resolve(self, key: PassageKey, sha256: str | None) -> Resolution:
         versions = self._versions.get(key.source)

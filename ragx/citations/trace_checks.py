@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
-from ragx.citations.dates import is_date
+from ragx.dates import is_date
 from ragx.jsonl import Row
 
 SCHEMA = "ragx-trace-v1"
@@ -22,6 +22,15 @@ REQUIRED = ("schema", "qid", "question", "C", "S", "answer", "claims", "citation
 TOKEN_STATUSES = ("complete", "incomplete", "offsets_unreliable")
 
 Check = Callable[[Any], object]
+
+
+class _Optional(NamedTuple):
+    """A field that may be null, and the check of what it is otherwise."""
+
+    check: Check
+
+
+Fields = Mapping[str, Check | _Optional]
 
 
 class Fault(Exception):
@@ -91,7 +100,10 @@ def _check_attribution(values: Mapping[str, Any]) -> None:
         raise Fault(message, "attribution")
 
 
-def _object(checks: Mapping[str, Check], *required: str) -> Check:
+def _object(fields: Fields, *required: str) -> Check:
+    checks = {name: field.check if isinstance(field, _Optional) else field for name, field in fields.items()}
+    optional = frozenset(name for name, field in fields.items() if isinstance(field, _Optional))
+
     def checked(value: Any) -> None:
         if not isinstance(value, dict):
             raise Fault(f"must be an object, got {value!r}. Write {{...}}")
@@ -102,6 +114,8 @@ def _object(checks: Mapping[str, Check], *required: str) -> Check:
             check = checks.get(name)
             if check is None:
                 raise Fault(f"must be one of {sorted(checks)}, got an unknown field. Remove it", name)
+            if item is None and name in optional:
+                continue
             try:
                 check(item)
             except Fault as fault:
@@ -121,10 +135,6 @@ def _list_of(check: Check) -> Check:
                 raise fault.inside(f"[{i}]") from None
 
     return checked
-
-
-def _optional(check: Check) -> Check:
-    return lambda value: None if value is None else check(value)
 
 
 def _one_of(*names: str) -> Check:
@@ -206,48 +216,48 @@ def _anything(value: Any) -> None:
     """Kept as it is; the audit says what it thinks of it."""
 
 
-_CANDIDATE: dict[str, Check] = {"rank": _whole(1), "key": _key, "score": _number}
-_PACKED: dict[str, Check] = {
+_CANDIDATE: Fields = {"rank": _whole(1), "key": _key, "score": _number}
+_PACKED: Fields = {
     "pos": _whole(1),
     "ref": _whole(1),
     "key": _key,
-    "prior": _optional(_probability),
-    "tokens": _optional(_whole(0)),
-    "visible": _optional(_span),
+    "prior": _Optional(_probability),
+    "tokens": _Optional(_whole(0)),
+    "visible": _Optional(_span),
     "truncated": _flag,
-    "sha256": _optional(_string),
+    "sha256": _Optional(_string),
 }
-_CLAIM: dict[str, Check] = {
-    "claim_id": _text, "text": _string, "span": _optional(_span), "type": _string, "worthy": _flag,
+_CLAIM: Fields = {
+    "claim_id": _text, "text": _string, "span": _Optional(_span), "type": _string, "worthy": _flag,
 }  # fmt: skip
-_CITATION: dict[str, Check] = {
+_CITATION: Fields = {
     "claim_id": _text,
     "key": _anything,
-    "ref": _optional(_whole(0)),
+    "ref": _Optional(_whole(0)),
     "origin": _one_of(*ORIGINS),
-    "posterior": _optional(_probability),
-    "delta": _optional(_number),
-    "prior": _optional(_probability),
-    "evidence_span": _optional(_span),
-    "quote": _optional(_string),
-    "note": _optional(_string),
+    "posterior": _Optional(_probability),
+    "delta": _Optional(_number),
+    "prior": _Optional(_probability),
+    "evidence_span": _Optional(_span),
+    "quote": _Optional(_string),
+    "note": _Optional(_string),
 }
-_SCORES: dict[str, Check] = {
+_SCORES: Fields = {
     "status": _one_of(*TOKEN_STATUSES),
     "log_prior": _list_of(_logprob),
     "logp": _list_of(_list_of(_logprob)),
     "token_spans": _list_of(_span),
 }
-_BUDGET: dict[str, Check] = {
+_BUDGET: Fields = {
     "unit": _text, **dict.fromkeys(("window", "fixed", "reserve", "budget", "remaining"), _whole(0)),
 }  # fmt: skip
-_DROPPED: dict[str, Check] = {"key": _key, "stage": _string, "reason": _text, "tokens": _optional(_whole(0))}
-_ANSWER: dict[str, Check] = {"status": _one_of(*STATUSES), "text": _string, "reason_code": _optional(_text)}
-_TRACE: dict[str, Check] = {
+_DROPPED: Fields = {"key": _key, "stage": _string, "reason": _text, "tokens": _Optional(_whole(0))}
+_ANSWER: Fields = {"status": _one_of(*STATUSES), "text": _string, "reason_code": _Optional(_text)}
+_TRACE: Fields = {
     "schema": _string,
     "qid": _text,
     "question": _text,
-    "as_of": _optional(_date),
+    "as_of": _Optional(_date),
     "principal": _list_of(_text),
     "task": _text,
     "category": _string,
@@ -256,11 +266,11 @@ _TRACE: dict[str, Check] = {
     "C": _list_of(_object(_CANDIDATE, *_CANDIDATE)),
     "S": _list_of(_object(_PACKED, "pos", "ref", "key")),
     "dropped": _list_of(_object(_DROPPED, "key", "stage", "reason")),
-    "budget": _optional(_object(_BUDGET, *_BUDGET)),
+    "budget": _Optional(_object(_BUDGET, *_BUDGET)),
     "extra_retrieval": _list_of(_key),
     "answer": _object(_ANSWER, "status"),
     "claims": _list_of(_object(_CLAIM, "claim_id", "text")),
     "citations": _list_of(_object(_CITATION, "claim_id", "key")),
-    "attribution": _optional(_object(_SCORES, *_SCORES)),
+    "attribution": _Optional(_object(_SCORES, *_SCORES)),
 }
 _TRACE_CHECK = _object(_TRACE, *REQUIRED)

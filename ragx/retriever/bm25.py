@@ -3,14 +3,17 @@
     p(z|x)  =  softmax over the n_docs passages of  BM25(x, z)        the scores are used as logits, as the paper does
 
 Scoring is `bm25s`. Text is lower-cased and cut into words, title and text alike; nothing is stemmed and no word is
-dropped, so that it serves any language that separates words.
+dropped, so that it serves any language that separates words. Words are counted over the whole corpus whatever a filter
+keeps out, so that a passage's score does not depend on who asks.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +23,36 @@ from torch import Tensor
 
 from ragx import atomic
 from ragx.errors import ConfigError, DataError, IndexMismatchError
-from ragx.records import Passage, Retrieved
+from ragx.filters import PassageFilter
+from ragx.records import Passage, PassageKey, Retrieved
+from ragx.retriever import deletions
 from ragx.retriever import manifest as manifests
+from ragx.retriever.allowed import Allowed
 from ragx.retriever.manifest import Manifest
 from ragx.retriever.passages import PassageStore
 
 PASSAGES_FOLDER = "passages"
 SCORES_FOLDER = "bm25"
 _WORD = r"(?u)\w+"
-_logger = logging.getLogger(__name__)
+_DEFAULTS = {"k1": 1.5, "b": 0.75}
+logging.getLogger("bm25s").setLevel(logging.INFO)  # it announces every index at DEBUG, whatever the root says
+
+
+def resolve_parameters(given: Mapping[str, Any]) -> dict[str, float]:
+    """k1 (saturation) and b (length normalisation) with `given` laid over their defaults.
+
+    Raises:
+        ConfigError: another name, k1 below 0, or b not between 0 and 1.
+    """
+    problems = [f"parameters of bm25 must be among: k1, b, got {name!r}." for name in given if name not in _DEFAULTS]
+    settled = {**_DEFAULTS, **given}
+    for name, most in (("k1", math.inf), ("b", 1.0)):
+        value = settled[name]
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= most:
+            problems.append(f"{name} must be a number from 0{'' if most == math.inf else ' to 1'}, got {value!r}.")
+    if problems:
+        raise ConfigError(problems)
+    return {name: float(value) for name, value in settled.items()}
 
 
 def _words(text: str) -> list[str]:
@@ -36,28 +60,46 @@ def _words(text: str) -> list[str]:
 
 
 class BM25Retriever:
-    """Finds passages by words; implements `ragx.protocols.Retriever`."""
+    """Finds passages by words; implements `ragx.protocols.Retriever`. Safe to ask from many threads.
 
-    def __init__(self, manifest: Manifest, passages: PassageStore, scorer: Any) -> None:
+    Args:
+        manifest, passages, scorer: of one folder, as opened.
+        deleted: keys that are hidden though their rows are there.
+        passage_filter: narrows every search, whatever the search itself asks for.
+    """
+
+    def __init__(
+        self,
+        manifest: Manifest,
+        passages: PassageStore,
+        scorer: Any,
+        *,
+        deleted: frozenset[PassageKey] = frozenset(),
+        passage_filter: PassageFilter | None = None,
+    ) -> None:
         self.manifest, self.passages, self._scorer = manifest, passages, scorer
+        self.deleted, self._filter = deleted, passage_filter
+        self._hidden = sorted(passages.rows_of(deleted).values()) if deleted else []
+        self._allowed = lru_cache(maxsize=8)(self._rows)
 
     @classmethod
     def build(
-        cls, passages: Iterable[Passage], directory: str | Path, *, edition: str, k1: float = 1.5, b: float = 0.75
+        cls, passages: Iterable[Passage], directory: str | Path, *, edition: str, **parameters: float
     ) -> BM25Retriever:
         """Indexes `passages` into `directory`, whole or not at all, and opens it.
 
         Args:
-            k1, b: BM25's saturation and length normalisation.
+            parameters: k1 and b, see `resolve_parameters`.
 
         Raises:
             DataError: no passage, or two with one identity.
-            ConfigError: a `directory` that holds something else than an index.
+            ConfigError: `parameters`, or a `directory` that holds something else than an index.
         """
+        settled = resolve_parameters(parameters)
         manifests.require_replaceable(directory)
         with atomic.directory(directory) as folder:
             store = PassageStore.build(passages, folder / PASSAGES_FOLDER)
-            scorer = bm25s.BM25(k1=k1, b=b)
+            scorer = bm25s.BM25(**settled)
             # Words to ids in order of appearance, so that the same passages give the same bytes.
             vocabulary: dict[str, int] = {}
             ids = [
@@ -75,7 +117,7 @@ class BM25Retriever:
                 dimension=0,
                 count=len(store),
                 kind="bm25",
-                parameters={"k1": k1, "b": b, "word": _WORD},
+                parameters={**settled, "word": _WORD},
                 metric=manifests.BM25,
                 files=manifests.describe_files(folder),
                 versions=manifests.library_versions(),
@@ -83,8 +125,14 @@ class BM25Retriever:
         return cls.open(directory)
 
     @classmethod
-    def open(cls, directory: str | Path, *, verify_hashes: bool | None = None) -> BM25Retriever:
-        """Maps what `build` wrote, after checking it.
+    def open(
+        cls,
+        directory: str | Path,
+        *,
+        passage_filter: PassageFilter | None = None,
+        verify_hashes: bool | None = None,
+    ) -> BM25Retriever:
+        """Maps what `build` wrote, after checking it; passages that were deleted since are hidden.
 
         Raises:
             IndexMismatchError: anything differs from the manifest.
@@ -101,12 +149,13 @@ class BM25Retriever:
                 f"count must agree, got {manifest.count} in the manifest, {len(passages)} passages and "
                 f"{scorer.scores['num_docs']} scored. {manifests.rebuild(directory)}"
             )
-        return cls(manifest, passages, scorer)
+        deleted = deletions.read(directory)
+        return cls(manifest, passages, scorer, deleted=deleted, passage_filter=passage_filter)
 
     @property
     def fingerprint(self) -> str:
-        """Identifies index and passages together."""
-        return self.manifest.fingerprint
+        """Identifies index and passages together, those that are deleted apart."""
+        return deletions.fingerprint(self.manifest.fingerprint, self.deleted)
 
     @property
     def edition(self) -> str:
@@ -114,34 +163,71 @@ class BM25Retriever:
         return self.manifest.edition
 
     def __len__(self) -> int:
-        return self.manifest.count
+        return self.manifest.count - len(self._hidden)
 
-    def retrieve(self, queries: Sequence[str], n_docs: int, *, query_embeds: Tensor | None = None) -> Retrieved:
-        """The `n_docs` passages with the largest BM25 score for each of B queries, ties by row.
+    def retrieve(
+        self,
+        queries: Sequence[str],
+        n_docs: int,
+        *,
+        query_embeds: Tensor | None = None,
+        passage_filter: PassageFilter | None = None,
+    ) -> Retrieved:
+        """The `n_docs` passages with the largest BM25 score for each of B queries, ties by row; fewer where fewer are
+        allowed.
 
         `query_embeds` is not used. A query without a known word scores 0 everywhere and gets the first rows.
 
         Raises:
-            ConfigError: `n_docs` below 1 or beyond the corpus.
+            ConfigError: `n_docs` below 1 or beyond the corpus, or no passage allowed.
         """
-        if not 1 <= n_docs <= len(self):
-            raise ConfigError([f"n_docs must lie between 1 and the {len(self)} passages of the index, got {n_docs}."])
-        ranked = [self._rank(query, n_docs) for query in queries]
-        rows = np.stack([row for row, _ in ranked])
-        found = self.passages.take(rows.ravel())
+        if not 1 <= n_docs <= self.manifest.count:
+            count = self.manifest.count
+            raise ConfigError([f"n_docs must lie between 1 and the {count} passages of the index, got {n_docs}."])
+        allowed = self.allowed(passage_filter)
+        ranked = [self.rank(self.scores(query), n_docs, allowed) for query in queries]
+        rows = np.stack([found for found, _ in ranked])
+        width = rows.shape[1]
+        passages = self.passages.take(rows.ravel())
         return Retrieved(
-            passages=[found[start : start + n_docs] for start in range(0, len(found), n_docs)],
+            passages=[passages[start : start + width] for start in range(0, len(passages), width)],
             rows=rows,
             doc_embeds=None,
             doc_scores=np.stack([scores for _, scores in ranked]),
             index_fingerprint=self.fingerprint,
         )
 
-    def _rank(self, query: str, n_docs: int) -> tuple[np.ndarray, np.ndarray]:
+    def scores(self, query: str) -> np.ndarray:
+        """BM25(x, z) of every row, (N,) float32; 0 where no word of the query is in the passage."""
         vocabulary = self._scorer.vocab_dict
         ids = [vocabulary[word] for word in _words(query) if word in vocabulary]
-        scores = self._scorer.get_scores_from_ids(ids) if ids else np.zeros(len(self), dtype=np.float32)
-        edge = np.partition(scores, len(scores) - n_docs)[len(scores) - n_docs]
-        candidates = np.flatnonzero(scores >= edge)
-        rows = candidates[np.lexsort((candidates, -scores[candidates]))[:n_docs]]
-        return rows.astype(np.int64), scores[rows].astype(np.float32)
+        scores = self._scorer.get_scores_from_ids(ids) if ids else np.zeros(self.manifest.count)
+        return np.asarray(scores, dtype=np.float32)
+
+    @staticmethod
+    def rank(scores: np.ndarray, n_docs: int, allowed: Allowed | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """The rows of the `n_docs` largest `scores` (N,) that are allowed, int64, best first, ties by row; and those.
+
+        Raises:
+            ConfigError: none is allowed.
+        """
+        rows = np.arange(len(scores)) if allowed is None else np.flatnonzero(allowed.mask)
+        if not len(rows):
+            raise ConfigError([f"filter must allow at least one of the {len(scores)} passages, got none. Widen it."])
+        n_docs = min(n_docs, len(rows))
+        edge = np.partition(scores[rows], len(rows) - n_docs)[len(rows) - n_docs]
+        rows = rows[scores[rows] >= edge]
+        rows = rows[np.lexsort((rows, -scores[rows]))[:n_docs]]
+        return rows.astype(np.int64), scores[rows]
+
+    def allowed(self, passage_filter: PassageFilter | None) -> Allowed | None:
+        """The rows that the filters allow and that are not deleted; None where those are all rows."""
+        asked = (self._filter, passage_filter)
+        return self._allowed(frozenset(one for one in asked if one is not None and one.restricts))
+
+    def _rows(self, filters: frozenset[PassageFilter]) -> Allowed | None:
+        mask = np.ones(len(self.passages), dtype=bool)
+        mask[self._hidden] = False
+        for one in filters:
+            mask &= self.passages.mask(one)
+        return None if mask.all() else Allowed(mask)

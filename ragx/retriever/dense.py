@@ -1,192 +1,74 @@
-"""Dense retrieval over a frozen index, sections 2.2 and 2.4: built once, opened by mapping, swapped while in use.
+"""Dense retrieval over a frozen index, sections 2.2 and 2.4: opened by mapping, filtered, swapped while in use.
 
-    p(z|x) over the n_docs passages with the largest  d(z) . q(x)
+    p(z|x) over the n_docs passages with the largest  d(z) . q(x),  among those that may be seen
 
-Everything that makes up one edition (vectors, FAISS, text, manifest) hangs on one reference. A search reads it once
-and a swap replaces it once, so every answer comes from exactly one edition.
+A search reads the reference to the `Edition` in use once and a swap replaces it once, so every answer comes from
+exactly one edition.
 """
 
 from __future__ import annotations
 
-import errno
 import logging
-import os
 import threading
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-import numpy as np
 from torch import Tensor
 
-from ragx import atomic
-from ragx.errors import IndexMismatchError, ShapeError
-from ragx.records import Passage, Retrieved
-from ragx.retriever import manifest as manifests
-from ragx.retriever.index import VectorIndex, resolve_parameters
+from ragx.errors import ShapeError
+from ragx.filters import PassageFilter
+from ragx.records import PassageKey, Retrieved
+from ragx.retriever.edition import Edition
 from ragx.retriever.manifest import Manifest
 from ragx.retriever.passage_encoder import PassageEncoder
-from ragx.retriever.passages import PassageStore, passages_fingerprint
+from ragx.retriever.passages import PassageStore
 
-EMBEDDINGS_FILE = "embeddings.npy"
-INDEX_FILE = "index.faiss"
-PASSAGES_FOLDER = "passages"
 _logger = logging.getLogger(__name__)
 
 
-def build_index(
-    passages: Sequence[Passage],
-    *,
-    passage_encoder: PassageEncoder,
-    directory: str | Path,
-    edition: str,
-    kind: str = "flat",
-    batch_size: int = 64,
-    progress: bool = True,
-    reuse: bool = False,
-    **parameters: int,
-) -> Manifest:
-    """Encodes and indexes `passages` into `directory`, whole or not at all; the same input gives the same bytes.
+class DenseRetriever:
+    """Finds passages by inner product; implements `ragx.protocols.Retriever`. Safe to ask from many threads.
 
     Args:
-        passages: in the order that the rows will have; a `PassageStore` is not read into memory.
-        edition: name of this state of the corpus.
-        kind: see `ragx.retriever.index.KINDS`.
-        batch_size: passages encoded at a time.
-        reuse: keep an index that is already there and was built from the same things; logged.
-        parameters: of the kind, for example `ef_search=64`.
-
-    Raises:
-        DataError: no passage, or two with one identity.
-        ShapeError: a vector that is not finite.
-        ConfigError: `kind` or `parameters`, or a `directory` that holds something else than an index.
-        OSError: the disk is full; an older index is still there.
+        edition: what it searches first.
+        passage_filter: narrows every search, whatever the search itself asks for.
+        open_edition: opens those it is swapped for; `Edition.open`, or another with its arguments and promises.
     """
-    directory, settled = Path(directory), resolve_parameters(kind, parameters)
-    manifests.require_replaceable(directory)
-    encoder_fingerprint = passage_encoder.fingerprint()
-    if reuse:
-        wanted = (edition, encoder_fingerprint, passages_fingerprint(passages), kind, settled)
-        found = _reusable(directory, wanted)
-        if found is not None:
-            _logger.info("reusing the index in %s: edition %s, %d passages", directory, found.edition, found.count)
-            return found
-    with atomic.directory(directory) as folder:
-        store = PassageStore.build(passages, folder / PASSAGES_FOLDER)
-        embeddings = np.lib.format.open_memmap(
-            folder / EMBEDDINGS_FILE, mode="w+", dtype=np.float32, shape=(len(store), passage_encoder.embedding_size)
-        )
-        _reserve(folder / EMBEDDINGS_FILE)
-        passage_encoder.encode(store, batch_size=batch_size, progress=progress, out=embeddings)
-        embeddings.flush()
-        VectorIndex.build(embeddings, kind=kind, **settled).write(folder / INDEX_FILE)
-        manifest = Manifest(
-            edition=edition,
-            encoder_fingerprint=encoder_fingerprint,
-            passages_fingerprint=store.fingerprint,
-            dimension=passage_encoder.embedding_size,
-            count=len(store),
-            kind=kind,
-            parameters=settled,
-            encoder=passage_encoder.settings,
-            files=manifests.describe_files(folder),
-            versions=manifests.library_versions(),
-        )
-        manifest.write(folder)
-    return manifest
 
-
-def _reserve(file: Path) -> None:
-    """Takes the room of a mapped file at once: on a full disk the first touch of a page would end the process."""
-    if not hasattr(os, "posix_fallocate"):
-        return
-    with file.open("r+b") as handle:
-        try:
-            os.posix_fallocate(handle.fileno(), 0, file.stat().st_size)
-        except OSError as error:
-            if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):  # a file system that cannot
-                raise
-
-
-def _reusable(directory: Path, wanted: tuple[object, ...]) -> Manifest | None:
-    if not directory.exists():
-        return None
-    try:
-        found = Manifest.read(directory)
-        found.verify(directory)
-    except IndexMismatchError as error:
-        _logger.warning("the index in %s cannot be reused and is built anew: %s", directory, error)
-        return None
-    described = (found.edition, found.encoder_fingerprint, found.passages_fingerprint, found.kind, found.parameters)
-    if described != wanted:
-        _logger.info("the index in %s was built from something else and is built anew", directory)
-        return None
-    return found
-
-
-@dataclass(frozen=True, slots=True)
-class _Loaded:
-    """One edition, complete and immutable."""
-
-    directory: Path
-    manifest: Manifest
-    fingerprint: str
-    passages: PassageStore
-    index: VectorIndex
-
-
-def _load(directory: Path, *, verify_hashes: bool | None) -> _Loaded:
-    manifest = Manifest.read(directory)
-    manifest.require("metric", manifests.INNER_PRODUCT, directory)
-    manifest.verify(directory, hashes=verify_hashes)
-    passages = PassageStore.open(directory / PASSAGES_FOLDER)
-    embeddings = _map_embeddings(directory)
-    manifest.require("passages_fingerprint", passages.fingerprint, directory)
-    manifest.require("count", len(passages), directory)
-    asked = ((manifest.count, manifest.dimension), "float32")
-    found = (embeddings.shape, str(embeddings.dtype))
-    manifests.require(EMBEDDINGS_FILE, asked=asked, found=found, directory=directory)
-    index = VectorIndex.read(directory / INDEX_FILE, embeddings, kind=manifest.kind, parameters=manifest.parameters)
-    return _Loaded(directory, manifest, manifest.fingerprint, passages, index)
-
-
-def _map_embeddings(directory: Path) -> np.ndarray:
-    try:
-        return np.load(directory / EMBEDDINGS_FILE, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError) as error:
-        raise IndexMismatchError(
-            f"{EMBEDDINGS_FILE} must be an array of numbers, got: {error} {manifests.rebuild(directory)}"
-        ) from error
-
-
-class DenseRetriever:
-    """Finds passages by inner product; implements `ragx.protocols.Retriever`. Safe to ask from many threads."""
-
-    def __init__(self, loaded: _Loaded) -> None:
-        self._loaded = loaded
-        self._swapping = threading.Lock()
+    def __init__(
+        self,
+        edition: Edition,
+        *,
+        passage_filter: PassageFilter | None = None,
+        open_edition: Callable[..., Edition] = Edition.open,
+    ) -> None:
+        self._edition, self._filter, self._open = edition, passage_filter, open_edition
+        self._changing = threading.Lock()
 
     @classmethod
     def open(
         cls,
         directory: str | Path,
         *,
-        passage_encoder_fingerprint: str | None = None,
+        passage_encoder: PassageEncoder | None = None,
+        passage_filter: PassageFilter | None = None,
         verify_hashes: bool | None = None,
+        open_edition: Callable[..., Edition] = Edition.open,
     ) -> DenseRetriever:
         """Maps an index folder after checking it.
 
         Args:
-            passage_encoder_fingerprint: of the encoder the index must have been built with; None checks nothing.
+            passage_encoder: the index must have been built with; None checks nothing.
+            passage_filter, open_edition: see the class; `partial(Edition.open, device="cuda")` for kind `torch`.
             verify_hashes: see `Manifest.verify`.
 
         Raises:
             IndexMismatchError: anything differs from the manifest or from what is asked; both sides are shown.
         """
-        loaded = _load(Path(directory), verify_hashes=verify_hashes)
-        if passage_encoder_fingerprint is not None:
-            loaded.manifest.require("encoder_fingerprint", passage_encoder_fingerprint, loaded.directory)
-        return cls(loaded)
+        edition = open_edition(directory, verify_hashes=verify_hashes)
+        if passage_encoder is not None:
+            edition.require_encoder(passage_encoder)
+        return cls(edition, passage_filter=passage_filter, open_edition=open_edition)
 
     def swap(self, directory: str | Path, *, verify_hashes: bool | None = None) -> None:
         """Hot swap: from the next search on, answers come from `directory`; searches under way end on the old one.
@@ -194,58 +76,78 @@ class DenseRetriever:
         Raises:
             IndexMismatchError: broken, or of another encoder or dimension; the old index keeps answering.
         """
-        with self._swapping:
-            new = _load(Path(directory), verify_hashes=verify_hashes)
-            old = self._loaded.manifest
-            for name in ("encoder_fingerprint", "dimension"):
-                new.manifest.require(name, getattr(old, name), new.directory)
-            self._loaded = new
+        with self._changing:
+            new = self._open(directory, verify_hashes=verify_hashes)
+            old = self._edition.manifest
+            new.manifest.require_encoder(old.encoder, old.encoder_fingerprint, new.directory)
+            new.manifest.require("dimension", old.dimension, new.directory)
+            self._edition = new
         _logger.info("edition %s answers in place of %s", new.manifest.edition, old.edition)
+
+    def delete(self, keys: Iterable[PassageKey]) -> None:
+        """From the next search on, the passages `keys` are gone, here at once and wherever the folder is opened next.
+
+        Raises:
+            DataError: a key that the index does not have; then nothing is deleted.
+        """
+        with self._changing:
+            self._edition = self._edition.without(keys)
 
     @property
     def fingerprint(self) -> str:
         """Identifies index, passages and encoder together."""
-        return self._loaded.fingerprint
+        return self._edition.fingerprint
 
     @property
     def manifest(self) -> Manifest:
         """What the index in use was built from."""
-        return self._loaded.manifest
+        return self._edition.manifest
 
     @property
     def passages(self) -> PassageStore:
-        """The passages of the index in use, by row."""
-        return self._loaded.passages
+        """The passages of the index in use, by row, those that were deleted or may not be seen among them."""
+        return self._edition.passages
 
     @property
     def edition(self) -> str:
         """Name of the corpus state in use."""
-        return self._loaded.manifest.edition
+        return self._edition.manifest.edition
 
     def __len__(self) -> int:
-        return self._loaded.manifest.count
+        return len(self._edition)
 
-    def retrieve(self, queries: Sequence[str], n_docs: int, *, query_embeds: Tensor | None = None) -> Retrieved:
-        """The `n_docs` passages with the largest q.d for each of B queries, ties by row.
+    def retrieve(
+        self,
+        queries: Sequence[str],
+        n_docs: int,
+        *,
+        query_embeds: Tensor | None = None,
+        passage_filter: PassageFilter | None = None,
+    ) -> Retrieved:
+        """The `n_docs` passages with the largest q.d for each of B queries, ties by row; fewer where fewer are allowed.
 
         Args:
             queries: B texts; a dense retriever searches by `query_embeds` alone.
             query_embeds: q(x), (B, D), any device and dtype; no gradient is kept.
+            passage_filter: narrows this search, and the retriever's own filter too.
 
         Raises:
             ShapeError: `query_embeds` missing, of another shape, or not finite.
-            ConfigError: `n_docs` below 1 or beyond the corpus.
+            ConfigError: `n_docs` below 1 or beyond the corpus, or no passage allowed.
         """
         if query_embeds is None or len(query_embeds) != len(queries):
             shape = None if query_embeds is None else tuple(query_embeds.shape)
             raise ShapeError(f"query_embeds must hold one vector for each of {len(queries)} queries, got {shape}.")
-        loaded = self._loaded  # read once: everything below is of one edition
-        rows, scores = loaded.index.search(query_embeds.detach().float().cpu().numpy(), n_docs)
-        found = loaded.passages.take(rows.ravel())
+        edition = self._edition  # read once: everything below is of one edition
+        allowed = edition.allowed((self._filter, passage_filter))
+        searched = query_embeds.detach().float().cpu().numpy()
+        rows, scores = edition.index.search(searched, n_docs, allowed=allowed)
+        found = edition.passages.take(rows.ravel())
+        width = rows.shape[1]
         return Retrieved(
-            passages=[found[start : start + n_docs] for start in range(0, len(found), n_docs)],
+            passages=[found[start : start + width] for start in range(0, len(found), width)],
             rows=rows,
-            doc_embeds=np.array(loaded.index.embeddings[rows]),
+            doc_embeds=edition.index.embeddings.rows(rows),
             doc_scores=scores,
-            index_fingerprint=loaded.fingerprint,
+            index_fingerprint=edition.fingerprint,
         )

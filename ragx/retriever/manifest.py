@@ -20,7 +20,8 @@ from ragx import atomic
 from ragx.errors import ConfigError, IndexMismatchError
 
 MANIFEST_FILE = "manifest.json"
-FORMAT = 1
+DELETED_FOLDER = "deleted"  # see `ragx.retriever.deletions`
+FORMAT = 2
 INNER_PRODUCT = "inner_product"
 BM25 = "bm25"
 # Hashing reads everything; beyond this many bytes opening checks sizes alone unless asked for more.
@@ -39,8 +40,10 @@ class Manifest:
         passages_fingerprint: over content and order of the passages.
         dimension: D; 0 for BM25.
         count: number of vectors, and of passages.
-        kind, parameters: which index, built how.
+        kind, parameters: which index, built how; what `kinds.settle` made of what was asked for.
         metric: `inner_product`, or `bm25`.
+        storage: how the numbers of embeddings.npy lie on disk, see `ragx.retriever.storage`.
+        recall: of the index beside exact search of the same vectors, and on how many queries; see `recall.measured`.
         encoder: pooling and the like, for people to read; `encoder_fingerprint` covers it.
         files: sha256 and size of every other file, by path inside the folder.
         versions: of the libraries that built it; noted, not compared.
@@ -55,6 +58,8 @@ class Manifest:
     kind: str
     parameters: Mapping[str, Any]
     metric: str = INNER_PRODUCT
+    storage: str = "fp32"
+    recall: Mapping[str, Any] = field(default_factory=dict)
     encoder: Mapping[str, Any] = field(default_factory=dict)
     files: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
@@ -62,8 +67,8 @@ class Manifest:
 
     @property
     def fingerprint(self) -> str:
-        """Names this index: sha256 over everything but the library versions."""
-        content = {name: value for name, value in asdict(self).items() if name != "versions"}
+        """Names this index: sha256 over everything but what was noted about it, library versions and recall."""
+        content = {name: value for name, value in asdict(self).items() if name not in ("versions", "recall")}
         return hashlib.sha256(json.dumps(content, sort_keys=True, ensure_ascii=False).encode("utf-8")).hexdigest()
 
     def write(self, directory: str | Path) -> None:
@@ -105,6 +110,18 @@ class Manifest:
             IndexMismatchError: they differ; the message shows both and the command that rebuilds.
         """
         require(name, asked=asked, found=getattr(self, name), directory=directory)
+
+    def require_encoder(self, settings: Mapping[str, Any], fingerprint: str, directory: str | Path) -> None:
+        """Compares a passage encoder with that of the build: what can be named first, then weights and tokenizer.
+
+        Raises:
+            IndexMismatchError: they differ; the message shows both and the command that rebuilds.
+        """
+        if self.encoder_fingerprint == fingerprint:
+            return
+        for name in sorted({*self.encoder, *settings}):
+            require(f"encoder.{name}", asked=settings.get(name), found=self.encoder.get(name), directory=directory)
+        self.require("encoder_fingerprint", fingerprint, directory)
 
     def verify(self, directory: str | Path, *, hashes: bool | None = None) -> None:
         """Compares the files with what was noted at the build.
@@ -185,8 +202,8 @@ def library_versions() -> dict[str, str]:
 
 
 def _file_names(directory: Path) -> list[str]:
-    names = (file.relative_to(directory).as_posix() for file in directory.rglob("*") if file.is_file())
-    return sorted(name for name in names if name != MANIFEST_FILE)
+    names = (file.relative_to(directory) for file in directory.rglob("*") if file.is_file())
+    return sorted(n.as_posix() for n in names if n.parts[0] not in (MANIFEST_FILE, DELETED_FOLDER))
 
 
 def _sha256(file: Path) -> str:

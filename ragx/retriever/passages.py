@@ -12,16 +12,21 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, overload
 
 import datasets
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from datasets.arrow_writer import ArrowWriter
 
 from ragx import atomic
+from ragx.dates import is_date
 from ragx.errors import DataError, IndexMismatchError
-from ragx.records import Passage
+from ragx.filters import PassageFilter
+from ragx.records import Passage, PassageKey
 
 _DATA_FILE = "data-00000-of-00001.arrow"
 _ROWS_PER_BATCH = 1000
@@ -126,6 +131,57 @@ class PassageStore(Sequence[Passage]):
         columns = self._rows[wanted]
         names = list(columns)
         return [Passage.from_json(dict(zip(names, row, strict=True))) for row in zip(*columns.values(), strict=True)]
+
+    def mask(self, passage_filter: PassageFilter) -> np.ndarray:
+        """Which rows `passage_filter` allows, (N,) bool; the text is not read.
+
+        Raises:
+            DataError: a passage with a bound that is no date, where the filter asks for dates.
+        """
+        allowed = np.ones(len(self), dtype=bool)
+        if passage_filter.acl is not None:
+            allowed &= self._by_chunk("acl", lambda chunk: _seen(chunk, passage_filter))
+        if passage_filter.as_of is not None:
+            tests = {"valid_from": passage_filter.starts_in_time, "valid_to": passage_filter.ends_in_time}
+            for name, in_time in tests.items():
+                allowed &= self._by_chunk(name, lambda chunk, n=name, t=in_time: self._in_time(chunk, n, t))  # type: ignore[misc]
+        return allowed
+
+    def rows_of(self, keys: Iterable[PassageKey]) -> dict[PassageKey, int]:
+        """The row of each of `keys` that is in the store."""
+        wanted = set(keys)
+        sources = pa.array(sorted({key.source for key in wanted}), type=pa.string())
+        near = np.flatnonzero(self._by_chunk("source", lambda chunk: pc.is_in(chunk, sources).to_numpy(False)))
+        names = self._rows.select_columns(list(PassageKey._fields))
+        found: dict[PassageKey, int] = {}
+        for start in range(0, len(near), _ROWS_PER_BATCH):
+            rows = near[start : start + _ROWS_PER_BATCH]
+            columns = names[rows.tolist()]
+            keys_here = map(PassageKey, *(columns[name] for name in PassageKey._fields))
+            found |= {key: int(row) for key, row in zip(keys_here, rows, strict=True) if key in wanted}
+        return found
+
+    def _by_chunk(self, name: str, test: Callable[[Any], np.ndarray]) -> np.ndarray:
+        return np.concatenate([test(chunk) for chunk in self._rows.data.column(name).chunks])
+
+    def _in_time(self, chunk: Any, name: str, in_time: Callable[[str | None], bool]) -> np.ndarray:
+        values = chunk.dictionary_encode("encode")
+        known = values.dictionary.to_pylist()
+        wrong = [date for date in known if date is not None and not is_date(date)]
+        if wrong:
+            raise DataError(
+                f"{name} must be a date as 2016, 2016-12 or 2016-12-31 to be filtered by, got {wrong[0]!r}.",
+                path=self.directory,
+            )
+        return np.array([in_time(date) for date in known], dtype=bool)[values.indices.to_numpy()]
+
+
+def _seen(chunk: Any, passage_filter: PassageFilter) -> np.ndarray:
+    seen: np.ndarray = pc.fill_null(pc.list_value_length(chunk), 0).to_numpy() == 0
+    seen = seen.copy()
+    held = pc.is_in(pc.list_flatten(chunk), pa.array(passage_filter.acl or (), type=pa.string()))
+    seen[pc.list_parent_indices(chunk).to_numpy()[held.to_numpy(False)]] = True
+    return seen
 
 
 def _check_identity(passage: Passage, number: int, seen: set[bytes], directory: Path) -> None:

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +124,26 @@ class Tower(nn.Module):
             return hidden[:, 0]
         weights = attention_mask.unsqueeze(2).to(hidden.dtype)
         return (hidden * weights).sum(1) / weights.sum(1).clamp(min=1.0)
+
+    @contextmanager
+    def first_token_only(self) -> Iterator[None]:
+        """Within it, the last layer of BERT computes the first token alone where the vector is read off there.
+
+        What the other tokens would become after their last attention is read by nobody; the vectors are the same.
+        """
+        bert: Any = self.model
+        if self.is_dpr:
+            bert = (getattr(bert, "question_encoder", None) or bert.ctx_encoder).bert_model
+        chunked = getattr(bert.config, "chunk_size_feed_forward", 0)
+        if self.pooling != "cls" or bert.config.model_type not in ("dpr", "bert") or chunked:
+            yield
+            return
+        output = bert.encoder.layer[-1].attention.output
+        hook = output.register_forward_pre_hook(lambda _, states: tuple(state[:, :1] for state in states))
+        try:
+            yield
+        finally:
+            hook.remove()
 
     def tokenize(self, texts: Sequence[str], pairs: Sequence[str] | None = None) -> list[list[int]]:
         """Token ids of each text, special tokens included; with `pairs`, of (text, pair), or of the pair alone where

@@ -18,7 +18,7 @@ from transformers import (
 )
 
 from ragx.records import Passage
-from ragx.retriever.dense import build_index
+from ragx.retriever.building import Encoding, build_index
 from ragx.retriever.passage_encoder import PassageEncoder
 
 WORDS = (
@@ -105,7 +105,8 @@ def encoder(checkpoint: Callable[..., Path]) -> PassageEncoder:
 @pytest.fixture
 def build(encoder: PassageEncoder, tmp_path: Path) -> Callable[..., Path]:
     def make(passages: list[Passage], name: str = "index", edition: str = "2016-12", **options: object) -> Path:
-        settings = {"passage_encoder": encoder, "progress": False, **options}
+        how = {key: options.pop(key) for key in ("storage", "batch_size", "vectors_from") if key in options}
+        settings = {"passage_encoder": encoder, "progress": False, "encoding": Encoding(**how), **options}  # type: ignore[arg-type]
         build_index(passages, directory=tmp_path / name, edition=edition, **settings)  # type: ignore[arg-type]
         return tmp_path / name
 

@@ -57,7 +57,7 @@ def test_passages_equal_dpr_one_by_one(
     for passage, embed in zip(passages, embeds, strict=True):
         pair = (passage.title, passage.text) if passage.title else (passage.text,)
         expected = model(tokenizer(*pair, return_tensors="pt")["input_ids"]).pooler_output
-        np.testing.assert_allclose(embed, expected[0].detach().numpy(), atol=1e-6, rtol=0)
+        np.testing.assert_allclose(embed, expected[0].detach().numpy(), atol=1e-6, rtol=1e-6)
 
 
 def test_batch_size_and_company_change_no_vector(checkpoint: Callable[..., Path], passages: list[Passage]) -> None:
@@ -75,7 +75,7 @@ def test_batch_size_and_company_change_no_vector(checkpoint: Callable[..., Path]
 def test_windows_keep_the_order(
     checkpoint: Callable[..., Path], passages: list[Passage], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ragx.retriever.passage_encoder._BATCHES_PER_WINDOW", 1)
+    monkeypatch.setattr("ragx.retriever.passage_encoder.BATCHES_PER_WINDOW", 1)
     encoder = PassageEncoder.from_pretrained(checkpoint("context"))
     expected = np.concatenate([encoder.encode([passage]) for passage in passages])
     np.testing.assert_allclose(encoder.encode(passages, batch_size=4), expected, atol=1e-6, rtol=0)
@@ -209,3 +209,24 @@ def test_wrong_input(checkpoint: Callable[..., Path], passages: list[Passage]) -
         frozen._tower.model.ctx_encoder.bert_model.embeddings.word_embeddings.weight[amazon] = float("nan")
     with pytest.raises(ShapeError, match=r"must be finite, got NaN or infinity for \('wiki:3', '2016-12', '0'\)"):
         frozen.encode(passages, batch_size=4)
+
+
+@pytest.mark.parametrize(
+    ("kind", "pooling"), [("context", "cls"), ("projected", "cls"), ("bert", "cls"), ("bert", "mean")]
+)
+def test_the_last_layer_computes_what_is_read_and_no_more(
+    checkpoint: Callable[..., Path], passages: list[Passage], kind: str, pooling: str
+) -> None:
+    encoder = PassageEncoder.from_pretrained(checkpoint(kind), pooling=pooling)
+    tower = encoder._tower
+    bert = tower.model.ctx_encoder.bert_model if tower.is_dpr else tower.model
+    widths: list[int] = []
+    watch = bert.encoder.layer[-1].output.register_forward_hook(lambda *states: widths.append(states[2].shape[1]))
+    found = encoder.encode(passages)
+    assert (widths == [1]) == (pooling == "cls")
+    with torch.no_grad():
+        ids = tower.tokenize([p.title for p in passages], [p.text for p in passages])
+        whole = tower(*tower.pad(ids))
+    assert widths[1] > 1  # afterwards the tower is as it was
+    watch.remove()
+    np.testing.assert_allclose(found, whole.numpy(), atol=1e-6, rtol=1e-6)

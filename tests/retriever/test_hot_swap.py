@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import signal
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,6 +18,7 @@ import pytest
 import torch
 
 from ragx.errors import DataError, IndexMismatchError
+from ragx.filters import PassageFilter
 from ragx.records import Passage
 from ragx.retriever.dense import DenseRetriever
 from ragx.retriever.manifest import Manifest, describe_files
@@ -41,32 +44,41 @@ def test_a_failed_build_leaves_the_old_index(
     with pytest.raises(OSError, match="No space left"):
         build(next_edition)
     assert describe_files(tmp_path / "index") == files
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == [".index.encoding", "index"]
+    monkeypatch.undo()
+    monkeypatch.setattr("ragx.retriever.passage_encoder.PassageEncoder._embed", None)  # nothing is encoded again
+    build(next_edition)
+    assert list(DenseRetriever.open(tmp_path / "index").passages) == next_edition
     assert [entry.name for entry in tmp_path.iterdir()] == ["index"]
 
 
 def test_a_kill_during_the_build_leaves_the_old_index(
     build: Callable[..., Path], checkpoint: Callable[..., Path], passages: list[Passage]
 ) -> None:
+    """FAULTS D4: killed at the last moment, the next start finds the old index whole, and a build goes through."""
     folder = build(passages)
     files = describe_files(folder)
     script = textwrap.dedent(
         f"""
         import os, signal
         from ragx.records import Passage
-        from ragx.retriever import dense
+        from ragx.retriever import building
         from ragx.retriever.passage_encoder import PassageEncoder
-        dense.Manifest.write = lambda *_: os.kill(os.getpid(), signal.SIGKILL)  # all is written but the last file
+        building.Manifest.write = lambda *_: os.kill(os.getpid(), signal.SIGKILL)  # all is written but the last file
         encoder = PassageEncoder.from_pretrained({str(checkpoint("context"))!r})
         passages = [Passage("a", "1", "0", "", "paris")]
-        dense.build_index(passages, passage_encoder=encoder, directory={str(folder)!r}, edition="x", progress=False)
+        building.build_index(passages, passage_encoder=encoder, directory={str(folder)!r}, edition="x", progress=False)
         """
     )
     code = subprocess.run([sys.executable, "-c", script], capture_output=True, timeout=300).returncode
     assert code == -signal.SIGKILL
     assert describe_files(folder) == files and len(DenseRetriever.open(folder)) == 6
+    build(passages[:2])
+    assert len(DenseRetriever.open(folder)) == 2 and [entry.name for entry in folder.parent.iterdir()] == ["index"]
 
 
 def test_a_kill_between_the_two_renames_is_mended(build: Callable[..., Path], passages: list[Passage]) -> None:
+    """FAULTS D4: the old complete version is put back."""
     folder = build(passages)
     os.replace(folder, folder.parent / ".index.replaced")
     assert len(DenseRetriever.open(folder)) == 6
@@ -79,6 +91,7 @@ def test_swap(
     next_edition: list[Passage],
     tmp_path: Path,
 ) -> None:
+    """FAULTS D4: what does not fit is refused, and the old index goes on answering."""
     old, new = build(passages, "old"), build(next_edition, "new", edition="2018-12", kind="hnsw")
     retriever = DenseRetriever.open(old)
     before = retriever.fingerprint
@@ -104,10 +117,18 @@ def test_swap(
         assert again.passages == found.passages and again.index_fingerprint == found.index_fingerprint
 
 
+def mapped_files(folder: Path) -> set[str]:
+    """What this process maps of a folder; Linux alone says so."""
+    lines = Path("/proc/self/maps").read_text(encoding="utf-8").splitlines()
+    return {line.split(maxsplit=5)[5] for line in lines if str(folder) in line}
+
+
+@pytest.mark.parametrize("kind", ["flat", "hnsw", "torch"])
 def test_answers_during_swaps_come_from_one_edition(
-    build: Callable[..., Path], passages: list[Passage], next_edition: list[Passage]
+    build: Callable[..., Path], passages: list[Passage], next_edition: list[Passage], tmp_path: Path, kind: str
 ) -> None:
-    folders = [build(passages, "old"), build(next_edition[:4], "new", edition="2018-12")]
+    """FAULTS D4: eight threads ask while the index is swapped 50 times; then nothing of the other edition is held."""
+    folders = [build(passages, "old", kind=kind), build(next_edition[:4], "new", edition="2018-12", kind=kind)]
     versions = {Manifest.read(folder).fingerprint: Manifest.read(folder).edition for folder in folders}
     retriever = DenseRetriever.open(folders[0])
     embeds = torch.randn(2, 16, generator=torch.Generator().manual_seed(0))
@@ -137,3 +158,19 @@ def test_answers_during_swaps_come_from_one_edition(
         thread.join()
     assert wrong == [] and seen == {"2016-12", "2018-12"}
     assert retriever.edition == "2016-12"
+    if Path("/proc/self/maps").exists():
+        gc.collect()
+        assert mapped_files(folders[1]) == set() and len(mapped_files(folders[0])) >= 2  # text and vectors
+
+
+def test_memory_returns_after_many_swaps(build: Callable[..., Path], passages: list[Passage]) -> None:
+    """FAULTS D4: an edition that is swapped out is freed, with the filters that were asked of it."""
+    folders = [build(passages, "old"), build(passages[:4], "new")]
+    retriever = DenseRetriever.open(folders[0])
+    editions = []
+    for turn in range(6):
+        editions.append(weakref.ref(retriever._edition))
+        retriever.retrieve(["a"], 2, query_embeds=torch.ones(1, 16), passage_filter=PassageFilter(acl=(), as_of="2017"))
+        retriever.swap(folders[(turn + 1) % 2])
+    gc.collect()
+    assert [edition() for edition in editions] == [None] * 6

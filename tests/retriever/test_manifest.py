@@ -30,14 +30,16 @@ def test_round_trip(folder: Path) -> None:
     assert sorted(manifest.files) == ["passages/data", "vectors"]
 
 
-def test_fingerprint_covers_all_but_versions(folder: Path) -> None:
+def test_fingerprint_covers_all_but_what_is_noted(folder: Path) -> None:
     manifest = Manifest.read(folder)
-    assert dataclasses.replace(manifest, versions={}).fingerprint == manifest.fingerprint
+    assert dataclasses.replace(manifest, versions={}, recall={"recall": 0.5}).fingerprint == manifest.fingerprint
     changes: dict[str, Any] = {
         "edition": "2018-12",
         "encoder_fingerprint": "x",
         "passages_fingerprint": "x",
         "count": 3,
+        "storage": "bf16",
+        "parameters": {"m": 4},
         "files": {},
     }
     for name, value in changes.items():
@@ -90,8 +92,8 @@ def test_what_is_no_manifest_is_refused(folder: Path, tmp_path: Path) -> None:
         Manifest.read(tmp_path / "nowhere")
     file = folder / "manifest.json"
     row = json.loads(file.read_text())
-    file.write_text(json.dumps({**row, "format": 2}))
-    with pytest.raises(IndexMismatchError, match="must have format 1"):
+    file.write_text(json.dumps({**row, "format": 1}))
+    with pytest.raises(IndexMismatchError, match="must have format 2"):
         Manifest.read(folder)
     del row["count"]
     file.write_text(json.dumps(row))

@@ -1,0 +1,101 @@
+"""How good p(z|x) is by itself (DPR, table 2): success@k of a retriever on questions with gold passages, no generator.
+
+    {"success_at": {"1": {value, n, n_null, ci95}, ...}, "recall_at": ..., "mrr": ..., "n_docs": ..., "index": ...}
+
+Where a cross-encoder reranks, the same figures stand for the ranking `before` it, and `lift` is the paired difference
+after - before with its interval and p-value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from tqdm import tqdm
+
+from ragx.errors import RagxError
+from ragx.evaluation.retrieval import Ranking, rank_scores
+from ragx.evaluation.significance import aggregate, paired_bootstrap
+from ragx.protocols import Retriever
+from ragx.records import Example
+from ragx.retriever.query_encoder import QueryEncoder
+from ragx.retriever.reranker import RerankedRetriever
+
+Scores = dict[str, dict[str, float | None]]
+
+
+def evaluate_retrieval(
+    retriever: Retriever,
+    examples: Sequence[Example],
+    *,
+    query_encoder: QueryEncoder | None = None,
+    ks: Sequence[int] = (1, 5, 20),
+    batch_size: int = 64,
+    seed: int = 0,
+) -> dict[str, Any]:
+    """The metrics of `retriever`, each with its 95% bootstrap interval over questions.
+
+    Args:
+        examples: with gold keys; those without count as not scored.
+        query_encoder: q(x), where the retriever searches by vectors.
+        ks: of success@k and recall@k; the largest is how many passages are retrieved.
+        seed: of the bootstrap.
+
+    Raises:
+        RagxError: no example, or no gold passage known for any.
+    """
+    if not any(example.gold for example in examples):
+        raise RagxError(f"examples must name gold passages, got none in {len(examples)}. Add `gold` to the questions")
+    after = _scores(retriever, examples, query_encoder=query_encoder, ks=ks, batch_size=batch_size)
+    found = {**_table(after, seed=seed), "n_docs": max(ks), "index": retriever.fingerprint}
+    if isinstance(retriever, RerankedRetriever):
+        before = _scores(retriever.retriever, examples, query_encoder=query_encoder, ks=ks, batch_size=batch_size)
+        found["before"] = _table(before, seed=seed)
+        found["lift"] = _lift(after, before, seed=seed)
+    return found
+
+
+def _scores(
+    retriever: Retriever,
+    examples: Sequence[Example],
+    *,
+    query_encoder: QueryEncoder | None,
+    ks: Sequence[int],
+    batch_size: int,
+) -> Scores:
+    """By question id, the score of each metric."""
+    rankings: dict[str, Ranking] = {}
+    for start in tqdm(range(0, len(examples), batch_size), desc="retrieving", disable=None):
+        batch = examples[start : start + batch_size]
+        queries = [example.query for example in batch]
+        embeds = None
+        if query_encoder is not None:
+            with torch.inference_mode():
+                embeds = query_encoder.embed(queries)
+        passages = retriever.retrieve(queries, max(ks), query_embeds=embeds).passages
+        for example, row in zip(batch, passages, strict=True):
+            rankings[example.id] = Ranking([passage.key for passage in row], example.gold)
+    return rank_scores(rankings, ks)
+
+
+def _table(scores: Scores, *, seed: int) -> dict[str, Any]:
+    table: dict[str, Any] = {}
+    for name in next(iter(scores.values())):
+        measure, _, k = name.partition(".")
+        metric = aggregate((row[name] for row in scores.values()), seed=seed).to_json()
+        if k:
+            table.setdefault(measure, {})[k] = metric
+        else:
+            table[measure] = metric
+    return table
+
+
+def _lift(after: Scores, before: Scores, *, seed: int) -> dict[str, Any]:
+    lift: dict[str, Any] = {}
+    for name in next(iter(after.values())):
+        pairs = {key: (row[name], before[key][name]) for key, row in after.items()}
+        both = {key: (a, b) for key, (a, b) in pairs.items() if a is not None and b is not None}
+        first, second = ({key: pair[place] for key, pair in both.items()} for place in (0, 1))
+        lift[name] = paired_bootstrap(first, second, seed=seed).to_json()
+    return lift

@@ -1,0 +1,52 @@
+"""Passages that are gone at once, though their vectors still lie in the index: `deleted/<digest>.json`.
+
+    each file holds the keys of one deletion        what is deleted is the union of all files
+
+One decision: a deletion adds a file and changes none, so that two processes may delete at a time and neither undoes
+the other, and a stop in between leaves a deletion whole or not begun. The next build leaves the passages out for good.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+from ragx import atomic
+from ragx.errors import IndexMismatchError
+from ragx.records import PassageKey
+from ragx.retriever.manifest import DELETED_FOLDER, rebuild
+
+
+def read(directory: str | Path) -> frozenset[PassageKey]:
+    """Every key that was deleted from the index in `directory`.
+
+    Raises:
+        IndexMismatchError: a file that holds no keys; the index is not opened without knowing what it must hide.
+    """
+    found: set[PassageKey] = set()
+    for file in sorted((Path(directory) / DELETED_FOLDER).glob("*.json")):
+        try:
+            found |= {PassageKey(*key) for key in json.loads(file.read_text(encoding="utf-8"))}
+        except (ValueError, TypeError) as error:
+            raise IndexMismatchError(
+                f"{file} must be a list of [source, version, chunk], got: {error}. {rebuild(directory)}"
+            ) from error
+    return frozenset(found)
+
+
+def add(directory: str | Path, keys: Iterable[PassageKey]) -> None:
+    """Notes a deletion, whole or not at all."""
+    content = json.dumps(sorted(set(keys)), ensure_ascii=False)
+    name = hashlib.sha256(content.encode("utf-8")).hexdigest()[:32]
+    with atomic.open_file(Path(directory) / DELETED_FOLDER / f"{name}.json") as handle:
+        handle.write(content)
+
+
+def fingerprint(of_manifest: str, keys: Iterable[PassageKey]) -> str:
+    """Names an index without the deleted passages; without deletions it is the manifest's own."""
+    gone = sorted(set(keys))
+    if not gone:
+        return of_manifest
+    return hashlib.sha256(json.dumps([of_manifest, *gone], ensure_ascii=False).encode("utf-8")).hexdigest()

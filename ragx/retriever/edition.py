@@ -1,0 +1,155 @@
+"""One edition of the knowledge base: vectors, index, text and manifest of one folder, opened together, immutable.
+
+Everything that an answer is made of hangs on one such object, so that a search that holds it is of one edition, and a
+swap that replaces the reference to it replaces everything at once. What it maps is let go when the last search ends.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+
+from ragx.errors import DataError, IndexMismatchError
+from ragx.filters import PassageFilter
+from ragx.records import PassageKey
+from ragx.retriever import deletions
+from ragx.retriever import manifest as manifests
+from ragx.retriever.allowed import Allowed
+from ragx.retriever.embeddings import Embeddings
+from ragx.retriever.index import VectorIndex
+from ragx.retriever.manifest import Manifest
+from ragx.retriever.passage_encoder import PassageEncoder
+from ragx.retriever.passages import PassageStore
+
+EMBEDDINGS_FILE = "embeddings.npy"
+INDEX_FILE = "index.faiss"
+PASSAGES_FOLDER = "passages"
+_FILTERS = 8  # whose rows are remembered
+_SAMPLE = 5  # passages that an encoder must encode as the index has them
+_LEAST_COSINE = 0.999
+
+
+class Edition:
+    """An opened index folder.
+
+    Attributes:
+        directory, manifest, passages, index: as opened.
+        fingerprint: of the manifest, and of what was deleted since the build.
+        deleted: keys that are hidden though their rows are there.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        manifest: Manifest,
+        passages: PassageStore,
+        index: VectorIndex,
+        deleted: frozenset[PassageKey] = frozenset(),
+    ) -> None:
+        self.directory, self.manifest, self.passages, self.index = directory, manifest, passages, index
+        self.deleted = deleted
+        self.fingerprint = deletions.fingerprint(manifest.fingerprint, deleted)
+        self._hidden = sorted(passages.rows_of(deleted).values()) if deleted else []
+        self._allowed: OrderedDict[frozenset[PassageFilter], Allowed | None] = OrderedDict()
+        self._lock = threading.Lock()
+
+    @classmethod
+    def open(cls, directory: str | Path, *, verify_hashes: bool | None = None, device: str = "cpu") -> Edition:
+        """Maps a folder that `build_index` wrote, after checking it.
+
+        Args:
+            verify_hashes: see `Manifest.verify`.
+            device: that searches an index of kind `torch`.
+
+        Raises:
+            IndexMismatchError: anything differs from the manifest; both sides are shown.
+        """
+        directory = Path(directory)
+        manifest = Manifest.read(directory)
+        manifest.require("metric", manifests.INNER_PRODUCT, directory)
+        manifest.verify(directory, hashes=verify_hashes)
+        passages = PassageStore.open(directory / PASSAGES_FOLDER)
+        embeddings = _map_embeddings(directory, manifest.storage)
+        manifest.require("passages_fingerprint", passages.fingerprint, directory)
+        manifest.require("count", len(passages), directory)
+        asked = (manifest.count, manifest.dimension)
+        manifests.require(EMBEDDINGS_FILE, asked=asked, found=embeddings.shape, directory=directory)
+        index = VectorIndex.read(
+            directory / INDEX_FILE, embeddings, kind=manifest.kind, parameters=manifest.parameters, device=device
+        )
+        return cls(directory, manifest, passages, index, deletions.read(directory))
+
+    def __len__(self) -> int:
+        return len(self.passages) - len(self._hidden)
+
+    def without(self, keys: Iterable[PassageKey]) -> Edition:
+        """This edition with the passages `keys` deleted, on disk and in what is returned.
+
+        Raises:
+            DataError: a key that the edition does not have.
+        """
+        gone = frozenset(keys)
+        missing = gone - self.passages.rows_of(gone).keys()
+        if missing:
+            raise DataError(
+                f"keys must be of passages of edition {self.manifest.edition}, got {tuple(min(missing))}. "
+                "Give source, version and chunk.",
+                path=self.directory,
+            )
+        deletions.add(self.directory, gone)
+        deleted = self.deleted | gone
+        return Edition(self.directory, self.manifest, self.passages, self.index, deleted)
+
+    def allowed(self, filters: Iterable[PassageFilter | None]) -> Allowed | None:
+        """The rows that all of `filters` allow and that are not deleted; None where those are all rows."""
+        asked = frozenset(one for one in filters if one is not None and one.restricts)
+        with self._lock:
+            if asked in self._allowed:
+                self._allowed.move_to_end(asked)
+                return self._allowed[asked]
+        rows = self._rows(asked)  # outside the lock: no search waits for another's filter
+        with self._lock:
+            self._allowed[asked] = rows
+            if len(self._allowed) > _FILTERS:
+                self._allowed.popitem(last=False)
+        return rows
+
+    def _rows(self, filters: frozenset[PassageFilter]) -> Allowed | None:
+        mask = np.ones(len(self.passages), dtype=bool)
+        mask[self._hidden] = False
+        for one in filters:
+            mask &= self.passages.mask(one)
+        return None if mask.all() else Allowed(mask)
+
+    def require_encoder(self, passage_encoder: PassageEncoder) -> None:
+        """Compares `passage_encoder` with that of the build, by fingerprint and by encoding a few passages again.
+
+        Raises:
+            IndexMismatchError: another encoder, or vectors that it did not make.
+        """
+        self.manifest.require_encoder(passage_encoder.settings, passage_encoder.fingerprint(), self.directory)
+        rows = np.unique(np.linspace(0, len(self.passages) - 1, _SAMPLE).astype(np.int64))
+        stored = self.index.embeddings.rows(rows)
+        anew = passage_encoder.encode(self.passages.take(rows))
+        sizes = np.linalg.norm(stored, axis=1) * np.linalg.norm(anew, axis=1)
+        cosines = (stored * anew).sum(1) / np.maximum(sizes, np.finfo(np.float32).tiny)
+        worst = int(cosines.argmin())
+        if cosines[worst] < _LEAST_COSINE:
+            got = f"{cosines[worst]:.3f} for row {rows[worst]}, {tuple(self.passages[int(rows[worst])].key)}"
+            raise IndexMismatchError(
+                f"vectors must be those of the passage encoder (cosine >= {_LEAST_COSINE}), got {got}. "
+                f"{manifests.rebuild(self.directory)}"
+            )
+
+
+def _map_embeddings(directory: Path, storage: str) -> Embeddings:
+    try:
+        return Embeddings.open(directory / EMBEDDINGS_FILE, storage=storage)
+    except (OSError, ValueError) as error:  # a ShapeError is a ValueError
+        raise IndexMismatchError(
+            f"{EMBEDDINGS_FILE} must be an array of numbers, got: {error} {manifests.rebuild(directory)}"
+        ) from error

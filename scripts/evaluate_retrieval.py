@@ -1,0 +1,54 @@
+"""Scores a retriever alone, with a reranker before and after; options in configs/evaluate_retrieval.yaml."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import hydra
+from omegaconf import DictConfig
+
+from ragx import atomic, build, config, schema
+from ragx.experiments.retrieval import evaluate_retrieval
+
+
+def line(name: str, metric: dict[str, Any]) -> str:
+    """One metric as a line: value, interval, how many questions."""
+    if metric["value"] is None:
+        return f"{name:<26} not scored (n_null {metric['n_null']})"
+    low, high = metric["ci95"]
+    p = f"  p {metric['p_value']:.4f}" if "p_value" in metric else ""
+    return f"{name:<26} {metric['value']:.3f}  [{low:.3f}, {high:.3f}]  n {metric['n']}{p}"
+
+
+@hydra.main(version_base="1.3", config_path="../configs", config_name="evaluate_retrieval")
+@config.plain_errors
+def main(raw: DictConfig) -> None:
+    """Prints success@k against the gold passages of `data.questions` and writes all figures as JSON."""
+    cfg = config.resolve(raw, schema.EvaluateRetrieval)
+    config.save(cfg, config.output_directory())
+    examples = build.examples(cfg.data.questions, data=cfg.data, require_answers=False)
+    searched = cfg.retriever.kind in ("dense", "hybrid")
+    encoder = build.query_encoder(cfg.retriever).to(build.device(cfg.index.device)) if searched else None
+    metrics = evaluate_retrieval(
+        build.retriever(cfg.retriever, directory=cfg.index.directory),
+        examples,
+        query_encoder=encoder,
+        ks=cfg.success_at,
+        seed=cfg.seed,
+    )
+    output = Path(cfg.output or config.output_directory() / "metrics.json")
+    with atomic.open_file(output) as handle:
+        handle.write(json.dumps(metrics, indent=2) + "\n")
+    for k, metric in metrics["success_at"].items():
+        if "before" in metrics:
+            print(line(f"success_at.{k} before", metrics["before"]["success_at"][k]))
+        print(line(f"success_at.{k}", metric))
+        if "lift" in metrics:
+            print(line(f"success_at.{k} lift", metrics["lift"][f"success_at.{k}"]))
+    print(output)
+
+
+if __name__ == "__main__":
+    main()
