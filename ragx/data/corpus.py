@@ -10,30 +10,39 @@ what does not parse is refused with its line, since a row lost in silence would 
 
 from __future__ import annotations
 
-import csv
 import difflib
 import gzip
 import json
 import re
-import sys
-import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import Any
 
 from ragx import atomic
+from ragx.data.tables import DELIMITERS, header_of, read_table
 from ragx.errors import DataError
 from ragx.jsonl import Row, read_rows
-from ragx.records import Passage, PassageKey, text_sha256
+from ragx.records import Passage, text_sha256
 
 DEFAULT_VERSION = "1"
 DEFAULT_CHUNK = "0"
-_DELIMITERS = {".tsv": "\t", ".csv": ","}
-_FIELDS = ("id", "source", "version", "chunk", "title", "text", "span", "sha256", "valid_from", "valid_to", "acl")
+FIELDS = ("id", "source", "version", "chunk", "title", "text", "span", "sha256", "valid_from", "valid_to", "acl")
 _DATE = re.compile(r"\d{4}(-(0[1-9]|1[0-2])(-(0[1-9]|[12]\d|3[01]))?)?")
 
 
-def read_passages(path: str | Path, *, version: str | None = None) -> Iterator[Passage]:
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Which fields of a row are what; the others keep their names."""
+
+    text: str = "text"
+    title: str = "title"
+    id: str = "id"
+
+
+def read_passages(
+    path: str | Path, *, version: str | None = None, columns: Columns | None = None, quoting: str = "auto"
+) -> Iterator[Passage]:
     """The passages of a .jsonl, .tsv or .csv file (each also .gz), in its order, one in memory at a time.
 
     `source` defaults to the id, else to the title; `chunk` to "0"; other fields are ignored unless they look like a
@@ -41,6 +50,8 @@ def read_passages(path: str | Path, *, version: str | None = None) -> Iterator[P
 
     Args:
         version: of the rows that name none; "1" by default.
+        columns: other names for text, title and id.
+        quoting: of a table, see `ragx.data.tables`.
 
     Raises:
         DataError: naming file, line and field: a line that cannot be read, a field of the wrong kind, two passages of
@@ -48,18 +59,31 @@ def read_passages(path: str | Path, *, version: str | None = None) -> Iterator[P
         FileNotFoundError: there is no such file.
     """
     path = Path(path)
-    lines: dict[PassageKey, int] = {}
-    for row in _rows(path):
-        passage = passage_of(row, version=version or DEFAULT_VERSION)
-        if passage.key in lines:
+    rows = _rows(path, columns or Columns(), quoting)
+    return unique(path, rows, lambda row: passage_of(row, version=version or DEFAULT_VERSION))
+
+
+def unique(path: Path, rows: Iterable[Row], passage: Callable[[Row], Passage]) -> Iterator[Passage]:
+    """The passage of each row; what names a row's place is `path` and its line.
+
+    Raises:
+        DataError: two of one identity, or none at all.
+    """
+    # The hash of an identity and its line: 21 million tuples of strings would not fit. That two of those have one
+    # 64-bit hash by chance has odds of 1 in 80,000, and the next process hashes otherwise.
+    seen: dict[int, int] = {}
+    for row in rows:
+        found = passage(row)
+        name = hash(found.key)
+        if name in seen:
             row.fail(
                 "id",
-                f"identity must be unique, got {tuple(passage.key)} again (first on line {lines[passage.key]}). "
+                f"identity must be unique, got {tuple(found.key)} again (first on line {seen[name]}). "
                 "Give each passage its own id or chunk",
             )
-        lines[passage.key] = row.line
-        yield passage
-    if not lines:
+        seen[name] = row.line
+        yield found
+    if not seen:
         raise DataError("corpus must hold at least one passage, got none. Add a line with title and text", path=path)
 
 
@@ -83,69 +107,39 @@ def write_passages(path: str | Path, passages: Iterable[Passage]) -> None:
             raise DataError("passages must hold at least one passage, got none.", path=path)
 
 
-def _rows(path: Path) -> Iterator[Row]:
+def _rows(path: Path, columns: Columns, quoting: str) -> Iterator[Row]:
     name = path.name.removesuffix(".gz")
     suffix = Path(name).suffix.lower()
     if suffix in (".jsonl", ".json"):
-        return read_rows(path)
-    if suffix in _DELIMITERS:
-        return _table_rows(path, _DELIMITERS[suffix])
-    raise DataError(f"file must end in .jsonl, .tsv or .csv, also .gz, got {path.name}. Rename it", path=path)
+        rows = read_rows(path)
+    elif suffix in DELIMITERS:
+        header = header_of(path, delimiter=DELIMITERS[suffix])
+        if header and columns.text not in header:
+            message = f"header must name the column `{columns.text}`, got {header}. Begin with: id, text, title"
+            raise DataError(message, path=path, line=1)
+        rows = read_table(path, delimiter=DELIMITERS[suffix], quoting=quoting)
+    else:
+        raise DataError(f"file must end in .jsonl, .tsv or .csv, also .gz, got {path.name}. Rename it", path=path)
+    return (renamed(row, columns) for row in rows)
 
 
-def _table_rows(path: Path, delimiter: str) -> Iterator[Row]:
-    """Rows of a delimited file with a header, as spreadsheet programs and DPR write it.
+def renamed(row: Row, columns: Columns) -> Row:
+    """The row with text, title and id under these names.
 
-    A field with a delimiter, a quotation mark at its start or a line break stands in quotation marks, those inside
-    doubled. A mark further on inside an unquoted field is a letter.
+    Raises:
+        DataError: a column that was named and is not there.
     """
-    csv.field_size_limit(sys.maxsize)
-    with _open(path) as handle:
-        reader = csv.reader(_decoded_lines(handle, path), delimiter=delimiter, strict=True)
-        header: list[str] | None = None
-        start = 1
-        while True:
-            try:
-                values = next(reader, None)
-            except csv.Error as error:
-                message = f"row must be well-formed, got: {error}. Double the quotation marks inside a field"
-                raise DataError(message, path=path, line=start) from error
-            if values is None:
-                return
-            if header is None:
-                header = _header(values, path)
-            elif values:
-                if len(values) != len(header):
-                    message = f"row must have {len(header)} fields as the header, got {len(values)}. Quote such fields"
-                    raise DataError(message, path=path, line=start)
-                yield Row(path, start, dict(zip(header, values, strict=True)))
-            start = reader.line_num + 1
-
-
-def _header(values: list[str], path: Path) -> list[str]:
-    if "text" not in values or len(set(values)) != len(values):
-        message = f"header must name the column `text`, each column once, got {values}. Begin with: id, text, title"
-        raise DataError(message, path=path, line=1)
-    return values
-
-
-def _open(path: Path) -> IO[bytes]:
-    return cast("IO[bytes]", gzip.open(path, "rb")) if path.suffix == ".gz" else path.open("rb")
-
-
-def _decoded_lines(handle: IO[bytes], path: Path) -> Iterator[str]:
-    line = 0
-    try:
-        for line, raw in enumerate(handle, start=1):
-            try:
-                text = raw.decode("utf-8")
-            except UnicodeDecodeError as error:
-                message = f"line must be UTF-8, got {error.reason} at byte {error.start}. Convert the file"
-                raise DataError(message, path=path, line=line) from error
-            yield text.removeprefix("\ufeff") if line == 1 else text
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        message = f"file must be whole, got an archive that breaks off ({error}). Copy it again"
-        raise DataError(message, path=path, line=line + 1) from error
+    values = dict(row.values)
+    for field, name in asdict(columns).items():
+        if name == field:
+            continue
+        if name not in values:
+            row.fail(
+                name, f"must be given as {field}, got the fields {sorted(map(str, row.values))}. Name another column"
+            )
+        values.pop(field, None)
+        values[field] = values.pop(name)
+    return Row(row.path, row.line, values)
 
 
 def passage_of(row: Row, *, version: str) -> Passage:
@@ -154,8 +148,8 @@ def passage_of(row: Row, *, version: str) -> Passage:
     Raises:
         DataError: as `read_passages`, of this row.
     """
-    for name in set(row.values) - set(_FIELDS):
-        near = difflib.get_close_matches(name, [field for field in _FIELDS if field not in row.values], n=1, cutoff=0.8)
+    for name in set(row.values) - set(FIELDS):
+        near = difflib.get_close_matches(name, [field for field in FIELDS if field not in row.values], n=1, cutoff=0.8)
         if near:
             row.fail(name, f"must be a known field, got a name like `{near[0]}`. Rename it")
     title = _text(row, "title", row.values.get("title") or "")

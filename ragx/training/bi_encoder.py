@@ -12,6 +12,8 @@ from torch import Tensor
 
 from ragx.errors import ShapeError
 
+_BLOCK = 512  # queries that are scored against a whole pool at a time
+
 
 def in_batch_nll(query_embeds: Tensor, passage_embeds: Tensor, *, false_negatives: Tensor | None = None) -> Tensor:
     """Mean over the queries of -log p(their own passage), scalar, nats.
@@ -41,5 +43,35 @@ def in_batch_nll(query_embeds: Tensor, passage_embeds: Tensor, *, false_negative
 
 def average_rank(query_embeds: Tensor, passage_embeds: Tensor) -> Tensor:
     """Mean rank (1 is best) of each query's own passage among all of them, DPR's validation figure; scalar."""
-    scores = query_embeds.float() @ passage_embeds.float().T
-    return ((scores > scores.diagonal().unsqueeze(1)).sum(1) + 1).double().mean()
+    gold = torch.eye(len(query_embeds), len(passage_embeds), dtype=torch.bool, device=passage_embeds.device)
+    return gold_ranks(query_embeds, passage_embeds, gold).mean()
+
+
+def gold_ranks(query_embeds: Tensor, pool_embeds: Tensor, gold: Tensor) -> Tensor:
+    """The rank of each query's best gold passage among the passages of a pool that are not gold; (B,) float64.
+
+    1 is best (DPR counts from 0). Of r passages with the same score as it, half count as before it: an encoder that
+    gives all texts one vector gets the middle rank and not the first.
+
+    Args:
+        query_embeds: (B, D).
+        pool_embeds: (M, D).
+        gold: (B, M) bool, at least one True a row.
+
+    Raises:
+        ShapeError: `gold` of another shape, or a row without a gold passage.
+    """
+    if gold.shape != (len(query_embeds), len(pool_embeds)):
+        wanted = (len(query_embeds), len(pool_embeds))
+        raise ShapeError(f"gold must have shape {wanted}, got {tuple(gold.shape)}.")
+    if not gold.any(1).all():
+        raise ShapeError("gold must name a passage of the pool for each query, got a query without.")
+    ranks = []
+    for start in range(0, len(query_embeds), _BLOCK):
+        is_gold = gold[start : start + _BLOCK]
+        scores = query_embeds[start : start + _BLOCK].float() @ pool_embeds.float().T
+        best = scores.masked_fill(~is_gold, float("-inf")).amax(1, keepdim=True)
+        before = ((scores > best) & ~is_gold).sum(1).double()
+        beside = ((scores == best) & ~is_gold).sum(1).double()
+        ranks.append(1 + before + beside / 2)
+    return torch.cat(ranks)

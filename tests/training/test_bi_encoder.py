@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from ragx.errors import ShapeError
-from ragx.training.bi_encoder import average_rank, in_batch_nll
+from ragx.training.bi_encoder import average_rank, gold_ranks, in_batch_nll
 
 
 def test_uniform_scores_give_the_log_of_the_number_of_passages() -> None:
@@ -61,3 +61,31 @@ def test_shapes_are_checked() -> None:
         in_batch_nll(torch.zeros(3, 2), torch.zeros(2, 2))
     with pytest.raises(ShapeError, match=r"false_negatives must have shape \(2, 3\), got \(2, 2\)"):
         in_batch_nll(torch.zeros(2, 2), torch.zeros(3, 2), false_negatives=torch.zeros(2, 2, dtype=torch.bool))
+
+
+def test_ranks_are_those_of_the_best_gold_among_what_is_not_gold() -> None:
+    queries = torch.eye(2)
+    pool = torch.tensor([[3.0, 0.0], [9.0, 5.0], [2.0, 7.0], [1.0, 6.0]])
+    gold = torch.tensor([[True, False, True, False], [False, True, False, False]])
+    # query 0: golds 3 and 2, beaten by 9 alone; query 1: gold 5, beaten by 7 and 6
+    assert gold_ranks(queries, pool, gold).tolist() == [2.0, 3.0]
+
+
+def test_one_vector_for_all_texts_gets_the_middle_rank_and_not_the_first() -> None:
+    ranks = gold_ranks(torch.ones(1, 2), torch.ones(9, 2), torch.eye(1, 9, dtype=torch.bool))
+    assert ranks.tolist() == [5.0]
+
+
+def test_ranks_do_not_depend_on_the_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    queries, pool = torch.randn(7, 3), torch.randn(11, 3)
+    gold = torch.eye(7, 11, dtype=torch.bool)
+    whole = gold_ranks(queries, pool, gold)
+    monkeypatch.setattr("ragx.training.bi_encoder._BLOCK", 2)
+    assert torch.equal(gold_ranks(queries, pool, gold), whole)
+
+
+def test_a_gold_mask_must_fit_and_name_something() -> None:
+    with pytest.raises(ShapeError, match=r"gold must have shape \(2, 3\), got \(3, 2\)"):
+        gold_ranks(torch.zeros(2, 2), torch.zeros(3, 2), torch.ones(3, 2, dtype=torch.bool))
+    with pytest.raises(ShapeError, match="gold must name a passage of the pool for each query, got a query without"):
+        gold_ranks(torch.zeros(2, 2), torch.zeros(3, 2), torch.tensor([[True, False, False], [False] * 3]))

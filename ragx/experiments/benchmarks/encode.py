@@ -1,6 +1,7 @@
 """Work `encode`: passages a second of corpus encoding (section 2.2), the same encoder and vectors.
 
-ours   PassageEncoder.encode: passages of like length share a batch, which is padded to its longest
+ours   PassageEncoder.encode: passages of like length share a batch, which is padded to its longest, and the last layer
+       computes the token that is read alone
 peer   batches in corpus order, each padded to 256 tokens, as DPR's generate_dense_embeddings does
 """
 
@@ -38,16 +39,15 @@ class _Task:
 
 
 def cells(config: Benchmark, texts: Texts) -> Iterator[Cell]:
-    """One cell per batch size over the first `corpus_size` passages.
+    """One cell per batch size over `corpus_size` passages, taken evenly from the whole corpus for their lengths.
 
     Raises:
         RagxError: there are fewer.
     """
-    passages = texts.passages[: config.corpus_size]
-    if len(passages) < config.corpus_size:
-        raise RagxError(
-            f"corpus_size must be at most the {len(passages)} passages, got {config.corpus_size}. Lower it."
-        )
+    count, found = config.corpus_size, texts.passages
+    if len(found) < count:
+        raise RagxError(f"corpus_size must be at most the {len(found)} passages, got {count}. Lower it.")
+    passages = [found[number * len(found) // count] for number in range(count)]
     model = setup(config, kind="rag_token", n_docs=1, tokenizers=texts.tokenizers)
     for batch_size in config.batch_sizes:
         task = _Task(model, passages, batch_size, config.dtype)
