@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,35 +12,47 @@ from omegaconf import DictConfig
 
 from ragx import atomic, build, config, schema
 from ragx.data.predictions import read_predictions
-from ragx.experiments.evaluate import evaluate
+from ragx.experiments.evaluate import compare, evaluate, titled
+
+
+def figures(table: dict[str, Any], name: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every figure with its dotted name, tables by kind apart."""
+    if "value" in table:
+        yield name, table
+    else:
+        for part, value in table.items():
+            if part != "by_kind":
+                yield from figures(value, f"{name}.{part}" if name else part)
 
 
 def line(name: str, metric: dict[str, Any]) -> str:
-    """One metric as a line: value, interval, how many questions."""
+    """One metric as a line: value, interval, how many questions; of a difference also its p."""
     if metric["value"] is None:
         return f"{name:<26} not scored (n_null {metric['n_null']})"
     low, high = metric["ci95"]
-    return f"{name:<26} {metric['value']:.3f}  [{low:.3f}, {high:.3f}]  n {metric['n']}"
+    p = f"  p {metric['p_value']:.4f}" if "p_value" in metric else ""
+    return f"{name:<26} {metric['value']:.3f}  [{low:.3f}, {high:.3f}]  n {metric['n']}{p}"
 
 
 @hydra.main(version_base="1.3", config_path="../configs", config_name="evaluate")
 @config.plain_errors
 def main(raw: DictConfig) -> None:
-    """Prints the metrics of `predictions` against `data.questions` and writes them as JSON."""
+    """Prints the metrics of `predictions` against `data.questions`, and their difference from those of `compare`."""
     cfg = config.resolve(raw, schema.Evaluate)
     config.save(cfg, config.output_directory())
-    metrics = evaluate(
-        read_predictions(cfg.predictions), build.examples(cfg.data.questions), ks=cfg.success_at, seed=cfg.seed
-    )
+    predictions = read_predictions(cfg.predictions)
+    examples = build.examples(cfg.data.questions, data=cfg.data)
+    examples = titled(examples, build.stream(cfg.data)) if cfg.gold_titles else examples
+    settings: dict[str, Any] = {"task": cfg.data.task, "ks": cfg.success_at, "seed": cfg.seed}
+    metrics = evaluate(predictions, examples, **settings)
+    if cfg.compare is not None:
+        metrics["difference"] = compare(predictions, read_predictions(cfg.compare), examples, **settings)
     output = Path(cfg.output or config.output_directory() / "metrics.json")
     with atomic.open_file(output) as handle:
         handle.write(json.dumps(metrics, indent=2) + "\n")
-    for name, value in metrics.items():
-        if name in ("success_at", "recall_at"):
-            for k, metric in value.items():
-                print(line(f"{name}.{k}", metric))
-        elif name != "by_kind":
-            print(line(name, value))
+    for name, metric in figures(metrics):
+        if metric["value"] is not None or not name.startswith(("title_", "r_precision")):
+            print(line(name, metric))
     print(output)
 
 

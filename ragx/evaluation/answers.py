@@ -2,9 +2,11 @@
 
     normalize:  lower case, without punctuation, without a/an/the, single spaces
 
-Two decisions beyond SQuAD's script. Text is brought to NFC first, so that two spellings of one letter are equal. An
-answer of which nothing is left ("The The", "!!!") is compared as it is written: otherwise every empty prediction would
-be right about it.
+Two decisions beyond SQuAD's script. Text is brought to NFC first, so that two spellings of one letter are equal; not
+to NFKC, which would also make "½" and "1⁄2", or "①" and "1", one answer. An answer of which nothing is left ("The The",
+"!!!") is compared as it is written: otherwise every empty prediction would be right about it. Punctuation is ASCII's,
+as in the script; markup is text like any other ("<b>x</b>" is not "x"). Arguments are named, so that prediction and
+answers are never swapped in silence.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ def normalize_answer(text: str) -> str:
     return " ".join(_ARTICLES.sub(" ", lowered).split())
 
 
-def exact_match(prediction: str, answers: Sequence[str]) -> float:
+def exact_match(*, prediction: str, answers: Sequence[str]) -> float:
     """1.0 where the prediction equals one of the accepted answers in normal form, else 0.0.
 
     Raises:
@@ -46,7 +48,7 @@ def exact_match(prediction: str, answers: Sequence[str]) -> float:
     return max(float(a == b) for a, b in (_comparable(prediction, x) for x in _checked(prediction, answers)))
 
 
-def f1(prediction: str, answers: Sequence[str]) -> float:
+def f1(*, prediction: str, answers: Sequence[str]) -> float:
     """The best token F1 over the accepted answers.
 
     Raises:

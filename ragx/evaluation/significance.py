@@ -1,5 +1,8 @@
 """How sure a figure is: 95% bootstrap intervals over questions, and paired differences (Koehn 2004).
 
+    mean        of one score a question
+    statistic   of sums over questions: a ratio of sums, corpus BLEU from its counts
+
 One decision: a resample draws how often each distinct score occurs (a multinomial), which has the same distribution as
 drawing questions one by one. So the interval does not depend on the order of the questions, 0/1 scores cost next to
 nothing, and the same seed gives the same digits.
@@ -7,7 +10,7 @@ nothing, and the same seed gives the same digits.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -18,6 +21,8 @@ from ragx.errors import RagxError
 
 RESAMPLES = 2000
 _CELLS = 4_000_000  # resamples x distinct scores held at once
+_Array = npt.NDArray[np.float64]
+Statistic = Callable[[_Array], _Array]  # from sums over questions (..., C) to values (...)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +62,10 @@ class PairedDifference:
     p_value: float
     n: int
 
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object with every field."""
+        return asdict(self)
+
 
 def aggregate(scores: Iterable[float | None], *, seed: int = 0) -> Metric:
     """The mean of per-question scores with its interval; None is a question that could not be scored."""
@@ -77,14 +86,52 @@ def aggregate_ratio(pairs: npt.ArrayLike, *, seed: int = 0) -> Metric:
     """
     given = np.asarray(pairs, dtype=np.float64).reshape(-1, 2)
     scored = given[given[:, 1] > 0]
+    return _of_sums(scored, ratio, n_null=len(given) - len(scored), seed=seed)
+
+
+def ratio(sums: _Array) -> _Array:
+    """Hits over cases of sums (..., 2)."""
+    found: _Array = sums[..., 0] / sums[..., 1]
+    return found
+
+
+def aggregate_sums(rows: Sequence[npt.ArrayLike | None], statistic: Statistic, *, seed: int = 0) -> Metric:
+    """A statistic of sums over questions, with the interval over resampled questions.
+
+    Args:
+        rows: C counts of each question; None where it could not be scored.
+        statistic: from sums (..., C) to values (...); it must be finite on every sum of rows.
+    """
+    scored = np.asarray([row for row in rows if row is not None], dtype=np.float64)
+    return _of_sums(scored, statistic, n_null=len(rows) - len(scored), seed=seed)
+
+
+def _of_sums(scored: _Array, statistic: Statistic, *, n_null: int, seed: int) -> Metric:
     if not len(scored):
-        return Metric(value=None, n=0, n_null=len(given), ci95=None)
-    packed, counts = np.unique(scored[:, 0] + 1j * scored[:, 1], return_counts=True)
-    distinct = np.stack([packed.real, packed.imag], 1)
+        return Metric(value=None, n=0, n_null=n_null, ci95=None)
+    distinct, counts = np.unique(scored, axis=0, return_counts=True)
+    drawn = statistic(_resampled_sums(distinct, counts, seed=seed, resamples=RESAMPLES))
+    low, high = np.quantile(drawn, (0.025, 0.975))
+    return Metric(float(statistic(counts @ distinct)), len(scored), n_null, (float(low), float(high)))
+
+
+def paired_sums(
+    first: Mapping[str, npt.ArrayLike], second: Mapping[str, npt.ArrayLike], statistic: Statistic, *, seed: int = 0
+) -> PairedDifference:
+    """As `paired_bootstrap`, of a statistic of sums: each resample draws the same questions for both systems.
+
+    Raises:
+        RagxError: as `paired_bootstrap`.
+    """
+    _require_same_questions(first, second)
+    rows = np.asarray([[first[key], second[key]] for key in first], dtype=np.float64)  # (N, 2, C)
+    width = rows.shape[2]
+    distinct, counts = np.unique(rows.reshape(len(rows), -1), axis=0, return_counts=True)
     drawn = _resampled_sums(distinct, counts, seed=seed, resamples=RESAMPLES)
-    low, high = np.quantile(drawn[:, 0] / drawn[:, 1], (0.025, 0.975))
-    hits, cases = counts @ distinct
-    return Metric(float(hits / cases), len(scored), len(given) - len(scored), (float(low), float(high)))
+    differences = statistic(drawn[:, :width]) - statistic(drawn[:, width:])
+    total = counts @ distinct
+    value = float(statistic(total[:width]) - statistic(total[width:]))
+    return _paired(value, differences, len(rows))
 
 
 def bootstrap_ci95(scores: Sequence[float], *, seed: int = 0, resamples: int = RESAMPLES) -> tuple[float, float]:
@@ -105,20 +152,28 @@ def paired_bootstrap(
     Raises:
         RagxError: the two do not answer the same questions, or there are none.
     """
-    if first.keys() != second.keys():
+    _require_same_questions(first, second)
+    difference = _finite([first[key] - second[key] for key in first])
+    means = _resampled_means(difference, seed=seed, resamples=resamples)
+    return _paired(float(np.mean(np.sort(difference))), means, len(difference))
+
+
+def _require_same_questions(first: Mapping[str, Any], second: Mapping[str, Any]) -> None:
+    if first.keys() != second.keys() or not first:
         odd = sorted(first.keys() ^ second.keys())
         raise RagxError(
             f"first and second must score the same questions, got {len(odd)} ids in one only "
-            f"(such as {odd[0]!r}). Score both on the same file"
+            f"(such as {odd[:1]}). Score both on the same file"
         )
-    difference = _finite([first[key] - second[key] for key in first])
-    means = _resampled_means(difference, seed=seed, resamples=resamples)
-    low, high = np.quantile(means, (0.025, 0.975))
+
+
+def _paired(value: float, differences: _Array, n: int) -> PairedDifference:
+    """The difference with the spread of its resamples."""
+    low, high = np.quantile(differences, (0.025, 0.975))
     # One is added to both counts: a p-value of zero cannot be known from finitely many resamples.
-    tail = min(int((means <= 0).sum()), int((means >= 0).sum()))
-    p_value = min(1.0, 2 * (tail + 1) / (resamples + 1))
-    mean = float(np.mean(np.sort(difference)))
-    return PairedDifference(value=mean, ci95=(float(low), float(high)), p_value=p_value, n=len(difference))
+    tail = min(int((differences <= 0).sum()), int((differences >= 0).sum()))
+    p_value = min(1.0, 2 * (tail + 1) / (len(differences) + 1))
+    return PairedDifference(value=value, ci95=(float(low), float(high)), p_value=p_value, n=n)
 
 
 def _finite(scores: Sequence[float]) -> npt.NDArray[np.float64]:

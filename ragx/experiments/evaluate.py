@@ -1,87 +1,97 @@
-"""Section 4: every figure of one predictions file, recomputed from the file alone.
+"""Section 4: every figure of one predictions file, recomputed from the file alone; two files give their difference.
 
     {"exact_match": {value, n, n_null, ci95}, "f1": ..., "success_at": {"1": ..., "5": ..., "10": ...},
-     "recall_at": ..., "correct_without_evidence": ..., "cited_full": ..., "by_kind": {kind: {...}}}
+     "mrr": ..., "title_success_at": ..., "correct_without_evidence": ..., "by_kind": {kind: {...}}}
 
-One decision: predictions and examples meet by id, and must be the same questions letter by letter. A question without
-a prediction is an error, never left out of the mean.
+`ragx.evaluation.columns` says which figures a task has. `correct_without_evidence` is the share of right answers where
+no passage that the generator read holds an accepted answer (the paper's 11.8% on Natural Questions); closed book has
+none. One decision: predictions and examples meet by id, and must be the same questions letter by letter. A question
+without a prediction is an error, never left out of the mean.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 from ragx.errors import RagxError
-from ragx.evaluation.answers import exact_match, f1, has_answer
-from ragx.evaluation.retrieval import check_ranking, recall_at, success_at
-from ragx.evaluation.significance import aggregate
-from ragx.records import Example, Prediction
+from ragx.evaluation.columns import Column, Pair, columns
+from ragx.evaluation.significance import (
+    Metric,
+    PairedDifference,
+    aggregate,
+    aggregate_sums,
+    paired_bootstrap,
+    paired_sums,
+)
+from ragx.records import Example, Passage, Prediction
 
 SUCCESS_AT = (1, 5, 10)
-
-
-@dataclass(frozen=True, slots=True)
-class Scores:
-    """The scores of one question; None where there is nothing to score.
-
-    Attributes:
-        exact_match, f1: of the answer against the accepted ones.
-        success_at, recall_at: per k, of the gold passages among those retrieved.
-        correct_without_evidence: exact match, where no passage that the generator read holds an accepted answer (title
-            or visible text); None where one does (the paper's 11.8% on Natural Questions). Closed book has none.
-        cited_full: 1.0 where a cited passage holds the answer word for word; None without passages.
-    """
-
-    exact_match: float
-    f1: float
-    success_at: dict[int, float | None]
-    recall_at: dict[int, float | None]
-    correct_without_evidence: float | None
-    cited_full: float | None
+logger = logging.getLogger(__name__)
 
 
 def evaluate(
-    predictions: Sequence[Prediction], examples: Iterable[Example], *, ks: Sequence[int] = SUCCESS_AT, seed: int = 0
+    predictions: Sequence[Prediction],
+    examples: Iterable[Example],
+    *,
+    task: str = "open_qa",
+    ks: Sequence[int] = SUCCESS_AT,
+    seed: int = 0,
 ) -> dict[str, Any]:
     """The metrics of a run; each is {value, n, n_null, ci95}.
 
     Args:
         predictions: one for every example, in any order.
-        examples: with their accepted answers, and gold keys where known.
-        ks: where success and recall are read off the ranking.
+        examples: with their accepted answers, and gold passages or titles where known.
+        task: one of `ragx.data.tasks.TASKS`.
+        ks: where success, recall, precision and nDCG are read off the ranking.
         seed: of the bootstrap.
 
     Raises:
         RagxError: predictions and examples are not the same questions, or passages do not come best first.
     """
     pairs = paired(predictions, examples)
-    scores = [score(prediction, example, ks=ks) for prediction, example in pairs]
+    _warn_of_other_edition(pairs)
     kinds = sorted({example.kind for _, example in pairs if example.kind})
     by_kind = {
-        kind: _table([s for s, (_, example) in zip(scores, pairs, strict=True) if example.kind == kind], ks, seed)
-        for kind in kinds
+        kind: _table([pair for pair in pairs if pair[1].kind == kind], task=task, ks=ks, seed=seed) for kind in kinds
     }
-    return {**_table(scores, ks, seed), "by_kind": by_kind}
+    return {**_table(pairs, task=task, ks=ks, seed=seed), "by_kind": by_kind}
 
 
-def score(prediction: Prediction, example: Example, *, ks: Sequence[int] = SUCCESS_AT) -> Scores:
-    """The scores of one question."""
-    check_ranking([passage.doc_score for passage in prediction.passages])
-    ranked = [passage.key for passage in prediction.passages]
-    correct = exact_match(prediction.answer, example.answers)
-    read = [f"{p.title}\n{p.text[slice(*p.visible)]}" for p in prediction.passages]
-    unread = bool(read) and not any(has_answer(text, example.answers) for text in read)
-    cited = float(any(citation.support == "full" for citation in prediction.citations))
-    return Scores(
-        exact_match=correct,
-        f1=f1(prediction.answer, example.answers),
-        success_at={k: success_at(ranked, example.gold, k) for k in ks},
-        recall_at={k: recall_at(ranked, example.gold, k) for k in ks},
-        correct_without_evidence=correct if unread else None,
-        cited_full=cited if ranked else None,
-    )
+def compare(
+    first: Sequence[Prediction],
+    second: Sequence[Prediction],
+    examples: Iterable[Example],
+    *,
+    task: str = "open_qa",
+    ks: Sequence[int] = SUCCESS_AT,
+    seed: int = 0,
+) -> dict[str, Any]:
+    """How much better `first` is than `second`, question by question; each figure is {value, ci95, p_value, n}.
+
+    A figure is compared on the questions that it scores for both, and left out where there are none.
+
+    Raises:
+        RagxError: as `evaluate`, of either.
+    """
+    asked = list(examples)
+    ids = [example.id for example in asked]
+    ours, theirs = (columns(paired(found, asked), task=task, ks=ks) for found in (first, second))
+    differences = {name: _difference(ids, column, theirs[name], seed=seed) for name, column in ours.items()}
+    return _nested({name: found.to_json() for name, found in differences.items() if found is not None})
+
+
+def titled(examples: Iterable[Example], passages: Iterable[Passage]) -> list[Example]:
+    """The examples with the titles of their gold passages, each by itself, where they have no titles of their own."""
+    asked = list(examples)
+    wanted = {key for example in asked for key in example.gold if not example.gold_titles}
+    titles = {passage.key: passage.title for passage in passages if passage.key in wanted and passage.title}
+    return [
+        replace(e, gold_titles=e.gold_titles or tuple((titles[key],) for key in e.gold if key in titles)) for e in asked
+    ]
 
 
 def paired(predictions: Sequence[Prediction], examples: Iterable[Example]) -> list[tuple[Prediction, Example]]:
@@ -124,15 +134,47 @@ def _check_pair(prediction: Prediction | None, example: Example, *, seen: bool) 
         raise RagxError(f"examples must have answers to be scored, got none for {example.id!r}. Add them")
 
 
-def _table(scores: Sequence[Scores], ks: Sequence[int], seed: int) -> dict[str, Any]:
-    def over(values: Iterable[float | None]) -> dict[str, Any]:
-        return aggregate(values, seed=seed).to_json()
+def _warn_of_other_edition(pairs: Sequence[Pair]) -> None:
+    """Gold ids of one edition never meet passages of another: every figure of the ranking would be 0."""
+    gold = {key.version for _, example in pairs for key in example.gold}
+    retrieved = {passage.key.version for prediction, _ in pairs for passage in prediction.passages}
+    if gold and retrieved and not gold & retrieved:
+        logger.warning(
+            "gold passages are of edition %s and those retrieved of %s: none can be found. Give data.passages or "
+            "data.edition as the index was built with",
+            sorted(gold)[:3],
+            sorted(retrieved)[:3],
+        )
 
-    return {
-        "exact_match": over(s.exact_match for s in scores),
-        "f1": over(s.f1 for s in scores),
-        "success_at": {str(k): over(s.success_at[k] for s in scores) for k in ks},
-        "recall_at": {str(k): over(s.recall_at[k] for s in scores) for k in ks},
-        "correct_without_evidence": over(s.correct_without_evidence for s in scores),
-        "cited_full": over(s.cited_full for s in scores),
-    }
+
+def _table(pairs: Sequence[Pair], *, task: str, ks: Sequence[int], seed: int) -> dict[str, Any]:
+    found = columns(pairs, task=task, ks=ks)
+    return _nested({name: _metric(column, seed).to_json() for name, column in found.items()})
+
+
+def _metric(column: Column, seed: int) -> Metric:
+    rows: Any = column.rows
+    return aggregate(rows, seed=seed) if column.statistic is None else aggregate_sums(rows, column.statistic, seed=seed)
+
+
+def _difference(ids: Sequence[str], first: Column, second: Column, *, seed: int) -> PairedDifference | None:
+    both = [(i, a, b) for i, a, b in zip(ids, first.rows, second.rows, strict=True) if a is not None and b is not None]
+    ours: dict[str, Any] = {i: a for i, a, _ in both}
+    theirs: dict[str, Any] = {i: b for i, _, b in both}
+    if not both:
+        return None
+    if first.statistic is None:
+        return paired_bootstrap(ours, theirs, seed=seed)
+    return paired_sums(ours, theirs, first.statistic, seed=seed)
+
+
+def _nested(flat: dict[str, Any]) -> dict[str, Any]:
+    """`success_at.5` as an entry of the table `success_at`."""
+    found: dict[str, Any] = {}
+    for name, value in flat.items():
+        table, _, k = name.partition(".")
+        if k:
+            found.setdefault(table, {})[k] = value
+        else:
+            found[table] = value
+    return found

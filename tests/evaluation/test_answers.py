@@ -51,13 +51,15 @@ def test_agrees_with_squad_on_random_texts() -> None:
         prediction, truth = (" ".join(chosen.choices(words, k=chosen.randint(1, 5))) for _ in range(2))
         if not squad_normalize(truth):
             continue
-        assert answers.exact_match(prediction, [truth]) == (squad_normalize(prediction) == squad_normalize(truth))
-        assert answers.f1(prediction, [truth]) == pytest.approx(squad_f1(prediction, truth))
+        assert answers.exact_match(prediction=prediction, answers=[truth]) == (
+            squad_normalize(prediction) == squad_normalize(truth)
+        )
+        assert answers.f1(prediction=prediction, answers=[truth]) == pytest.approx(squad_f1(prediction, truth))
 
 
 def test_the_best_accepted_answer_counts() -> None:
-    assert answers.exact_match("ollanta humala", ["Humala", "Ollanta Humala"]) == 1.0
-    assert answers.f1("ollanta humala", ["Peru", "Humala"]) == pytest.approx(2 / 3)
+    assert answers.exact_match(prediction="ollanta humala", answers=["Humala", "Ollanta Humala"]) == 1.0
+    assert answers.f1(prediction="ollanta humala", answers=["Peru", "Humala"]) == pytest.approx(2 / 3)
 
 
 @pytest.mark.parametrize(
@@ -73,8 +75,8 @@ def test_the_best_accepted_answer_counts() -> None:
     ],
 )
 def test_an_answer_without_normal_form_is_compared_as_written(prediction: str, answer: str, expected: float) -> None:
-    assert answers.exact_match(prediction, [answer]) == expected
-    assert answers.f1(prediction, [answer]) == expected
+    assert answers.exact_match(prediction=prediction, answers=[answer]) == expected
+    assert answers.f1(prediction=prediction, answers=[answer]) == expected
 
 
 def test_precision_and_recall_are_not_swapped() -> None:
@@ -85,16 +87,16 @@ def test_precision_and_recall_are_not_swapped() -> None:
 
 
 def test_two_spellings_of_one_letter_are_equal() -> None:
-    assert answers.exact_match("Jose\u0301", ["Jos\u00e9"]) == 1.0
+    assert answers.exact_match(prediction="Jose\u0301", answers=["Jos\u00e9"]) == 1.0
 
 
 def test_swapped_arguments_are_refused() -> None:
     with pytest.raises(RagxError, match="answers must be a list of at least one accepted answer, got 'Paris'"):
-        answers.exact_match("Paris", "Paris")
+        answers.exact_match(prediction="Paris", answers="Paris")
     with pytest.raises(RagxError, match="prediction must be text"):
-        answers.f1(["Paris"], ["Paris"])  # type: ignore[arg-type]
+        answers.f1(prediction=["Paris"], answers=["Paris"])  # type: ignore[arg-type]
     with pytest.raises(RagxError, match=r"got \[\]"):
-        answers.exact_match("Paris", [])
+        answers.exact_match(prediction="Paris", answers=[])
 
 
 @pytest.mark.parametrize(

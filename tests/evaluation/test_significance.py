@@ -6,7 +6,17 @@ import numpy as np
 import pytest
 
 from ragx.errors import RagxError
-from ragx.evaluation.significance import Metric, aggregate, bootstrap_ci95, paired_bootstrap
+from ragx.evaluation.generation import bleu_1
+from ragx.evaluation.significance import (
+    Metric,
+    aggregate,
+    aggregate_ratio,
+    aggregate_sums,
+    bootstrap_ci95,
+    paired_bootstrap,
+    paired_sums,
+    ratio,
+)
 
 
 def test_interval_of_zeros_and_ones_is_the_binomial_one() -> None:
@@ -69,3 +79,48 @@ def test_paired_difference_is_antisymmetric_in_value_and_keyed_by_id() -> None:
 def test_other_questions_are_refused() -> None:
     with pytest.raises(RagxError, match="must score the same questions, got 1 ids in one only"):
         paired_bootstrap({"a": 1.0}, {"a": 1.0, "b": 0.0})
+
+
+def test_a_statistic_of_sums_is_that_of_the_whole_and_not_a_mean() -> None:
+    rows = [(1, 4, 4), (3, 4, 8), None, (0, 0, 2)]
+    metric = aggregate_sums(rows, bleu_1)
+    assert metric.value == pytest.approx(4 / 8 * np.exp(1 - 14 / 8))
+    assert (metric.n, metric.n_null) == (3, 1)
+    assert aggregate_sums(rows[::-1], bleu_1) == metric
+    assert aggregate_sums([None], bleu_1) == Metric(value=None, n=0, n_null=1, ci95=None)
+
+
+def test_the_interval_of_sums_equals_drawing_questions_one_by_one() -> None:
+    chosen = np.random.default_rng(5)
+    rows = np.stack([chosen.integers(0, 5, 60), chosen.integers(5, 9, 60)], 1)
+    draws = np.random.default_rng(6).integers(0, 60, (20_000, 60))
+    sums = rows[draws].sum(1)
+    expected = np.quantile(sums[:, 0] / sums[:, 1], (0.025, 0.975))
+    found = aggregate_sums([tuple(row) for row in rows.tolist()], ratio)
+    assert found.ci95 == pytest.approx(expected, abs=6e-3)
+    assert aggregate_ratio(rows) == found
+
+
+def test_a_paired_difference_of_sums_draws_the_same_questions_for_both() -> None:
+    # Both systems vary much over questions and differ by one hit in ten everywhere: paired, the difference is sure.
+    chosen = np.random.default_rng(7)
+    second = {str(i): (int(hits), 10) for i, hits in enumerate(chosen.integers(0, 9, 80))}
+    first = {key: (hits + 1, 10) for key, (hits, _) in second.items()}
+    found = paired_sums(first, second, ratio)
+    assert found.value == pytest.approx(0.1)
+    assert found.ci95 == pytest.approx((0.1, 0.1)) and found.p_value < 0.01 and found.n == 80
+    back = paired_sums(second, dict(reversed(first.items())), ratio)
+    assert back.value == pytest.approx(-0.1)
+    with pytest.raises(RagxError, match="must score the same questions, got 1 ids in one only"):
+        paired_sums(first, {**second, "x": (0, 1)}, ratio)
+    with pytest.raises(RagxError, match="must score the same questions, got 0 ids"):
+        paired_sums({}, {}, ratio)
+
+
+def test_means_as_sums_give_the_paired_difference_of_means() -> None:
+    chosen = np.random.default_rng(8)
+    first, second = ({str(i): float(v) for i, v in enumerate(chosen.integers(0, 2, 50))} for _ in range(2))
+    means = paired_bootstrap(first, second)
+    sums = paired_sums({k: (v, 1) for k, v in first.items()}, {k: (v, 1) for k, v in second.items()}, ratio)
+    assert sums.value == pytest.approx(means.value)
+    assert sums.ci95 == pytest.approx(means.ci95, abs=0.04)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,7 +11,7 @@ import pytest
 
 from ragx.data.predictions import read_predictions, write_predictions
 from ragx.errors import RagxError
-from ragx.experiments.evaluate import evaluate
+from ragx.experiments.evaluate import compare, evaluate
 from ragx.records import Citation, Example, PassageKey, Prediction, RetrievedPassage
 
 
@@ -61,6 +63,8 @@ def test_the_table_by_hand() -> None:
         "5": (None, 0, 4),
     }
     assert [table["recall_at"][k]["value"] for k in ("1", "2")] == pytest.approx([1.5 / 3, 2 / 3])
+    assert [table["precision_at"][k]["value"] for k in ("1", "2")] == pytest.approx([2 / 3, (1 + 2 + 0) / 2 / 3])
+    assert table["mrr"]["value"] == pytest.approx(2 / 3)
     assert table["exact_match"]["ci95"][0] == 0.0 and table["exact_match"]["ci95"][1] == 1.0
 
 
@@ -86,8 +90,8 @@ def test_the_file_alone_gives_the_same_digits_in_any_order(tmp_path: Path) -> No
     assert evaluate(PREDICTIONS[::-1], EXAMPLES[::-1]) == expected
 
 
-def test_the_mean_is_over_questions_not_batches() -> None:
-    # FAULTS D8: batches of four right and one wrong are 0.8, not 0.5.
+def test_faults_d8_the_mean_is_over_questions_not_batches() -> None:
+    # Batches of four right and one wrong are 0.8, not 0.5.
     examples = [Example(str(i), f"{i}?", ("x",)) for i in range(5)]
     found = [prediction(str(i), "x" if i < 4 else "y") for i in range(5)]
     assert evaluate(found, examples)["exact_match"]["value"] == pytest.approx(0.8)
@@ -110,6 +114,71 @@ def test_other_questions_are_refused() -> None:
         evaluate([], [])
 
 
-def test_passages_in_the_wrong_direction_are_refused() -> None:
+def test_faults_e2_passages_in_the_wrong_direction_are_refused() -> None:
     with pytest.raises(RagxError, match="doc_scores must not rise with the rank, got 1.0 then 2.0"):
         evaluate([prediction("d", "Oli", RAIN, PERU)], EXAMPLES[3:])
+
+
+GENERATED = [Example(str(i), f"{i}?", (f"the {word} is here now",)) for i, word in enumerate("abcdefgh")]
+
+
+def generated(*words: str) -> list[Prediction]:
+    return [prediction(str(i), f"the {word} is here", PERU, RAIN) for i, word in enumerate(words)]
+
+
+@pytest.mark.parametrize("task", ["abstractive_qa", "question_generation"])
+def test_faults_e6_corpus_figures_recompute_from_a_shuffled_file_to_the_digit(tmp_path: Path, task: str) -> None:
+    found = generated(*"abcdxyzz")
+    expected = evaluate(found, GENERATED, task=task)
+    order = [5, 2, 7, 0, 1, 6, 3, 4]
+    write_predictions(tmp_path / "p.jsonl", [found[i] for i in order])
+    read = read_predictions(tmp_path / "p.jsonl")
+    assert json.dumps(evaluate(read, GENERATED, task=task)) == json.dumps(expected)
+    assert evaluate(read, [GENERATED[i] for i in order], task=task) == expected
+    # Four of four words, or three, against five: matches 28 of 32, brevity e^(1-5/4).
+    assert expected["bleu_1"]["value"] == pytest.approx(28 / 32 * math.exp(1 - 5 / 4))
+    assert (expected["bleu_1"]["n"], expected["bleu_1"]["n_null"]) == (8, 0)
+    # 16 trigrams, of which "the z is" and "z is here" occur twice.
+    assert expected["distinct_trigrams"]["value"] == pytest.approx(14 / 16)
+
+
+def test_two_files_give_the_paired_difference() -> None:
+    first, second = generated(*"abcdefgh"), generated(*"abcdxyzz")
+    found = compare(first, second[::-1], GENERATED, task="abstractive_qa")
+    lifted = evaluate(first, GENERATED, task="abstractive_qa")["bleu_1"]["value"]
+    assert found["bleu_1"]["value"] == pytest.approx(lifted - 28 / 32 * math.exp(1 - 5 / 4))
+    assert found["bleu_1"]["n"] == 8 and found["bleu_1"]["ci95"][0] > 0 and found["bleu_1"]["p_value"] < 0.05
+    assert found["rouge_l"]["value"] > 0 and found["rouge_l"]["p_value"] < 0.05
+    assert "success_at" not in found  # no question has gold: nothing to compare
+    same = compare(first, first, GENERATED, task="abstractive_qa")
+    assert (same["bleu_1"]["value"], same["bleu_1"]["p_value"]) == (0.0, 1.0)
+
+
+def test_a_difference_is_taken_where_both_could_be_scored() -> None:
+    # b and c have no right answer in what they read, and d has none for the first system alone.
+    first = compare(PREDICTIONS, PREDICTIONS, EXAMPLES, ks=(1, 5))
+    assert first["success_at"] == {"1": {"value": 0.0, "ci95": (0.0, 0.0), "p_value": 1.0, "n": 3}}
+    closed = [replace(p, passages=(), citations=()) for p in PREDICTIONS]
+    found = compare(closed, PREDICTIONS, EXAMPLES)
+    assert "success_at" not in found and "correct_without_evidence" not in found
+    assert found["exact_match"]["n"] == 4
+
+
+def test_gold_of_another_edition_than_everything_retrieved_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    other = replace(EXAMPLES[0], gold=(PassageKey("peru", "2018", "0"),))
+    table = evaluate(PREDICTIONS[1:2], [other])
+    assert table["success_at"]["1"]["value"] == 0.0
+    assert "gold passages are of edition ['2018'] and those retrieved of ['v1']" in caplog.text
+    caplog.clear()
+    evaluate(PREDICTIONS, EXAMPLES)
+    assert not caplog.text
+
+
+def test_labels_and_patterns() -> None:
+    claims = [Example("a", "a?", ("true",), kind="x"), Example("b", "b?", ("false",), kind="y")]
+    found = [prediction("a", "true"), prediction("b", "true")]
+    table = evaluate(found, claims, task="fact_verification")
+    assert table["label_accuracy"]["value"] == 0.5
+    assert {kind: row["label_accuracy"]["value"] for kind, row in table["by_kind"].items()} == {"x": 1.0, "y": 0.0}
+    patterns = [Example("a", "a?", ("tr.e",)), Example("b", "b?", ("^false",))]
+    assert evaluate(found, patterns, task="regex_qa")["regex_match"]["value"] == 0.5

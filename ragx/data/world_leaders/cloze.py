@@ -8,8 +8,8 @@ No question of any split is ever made here.
 from __future__ import annotations
 
 import random
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import TypeVar
@@ -17,6 +17,7 @@ from typing import TypeVar
 from ragx.data.world_leaders import templates as t
 from ragx.data.world_leaders.editions import Stated, country_passages, office_passage, stated_passages
 from ragx.data.world_leaders.facts import EDITIONS, Office, Spell, follows, offices, spells, spells_until, spoken_month
+from ragx.data.world_leaders.names import NameMaker
 
 AS_OF = EDITIONS[0]
 T = TypeVar("T")
@@ -204,53 +205,6 @@ class ClozeMaker:
             if is_open:
                 break
         return list(statements(known)), list(country_passages(tuple(known), AS_OF, salt))
-
-
-class NameMaker:
-    """Invents names letter by letter from the three-letter statistics of the real ones."""
-
-    def __init__(self, *, familiar: float = 0.0) -> None:
-        people = [spell.leader for rows in spells().values() for spell in rows if spell.start <= AS_OF]
-        people += [office.holder(AS_OF)[0] for office in offices()]
-        self.people = _Letters(
-            word for name in people for word in name.split() if len(word) > 2 and chr(34) not in word
-        )
-        self.places = _Letters(
-            word for name in spells() for word in name.split() if len(word) > 3 and word[0].isupper()
-        )
-        self.words = [len(name.split()) for name in people]
-        self.familiar, self.known = familiar, sorted({word for name in people for word in name.split()})
-
-    def leader(self, rng: random.Random) -> str:
-        """A name of one to six words, as long as real names are."""
-        return " ".join(self._word(rng) for _ in range(_choose(rng, self.words)))
-
-    def _word(self, rng: random.Random) -> str:
-        is_known = self.familiar > 0 and rng.random() < self.familiar
-        return _choose(rng, self.known) if is_known else self.people.word(rng)
-
-    def country(self, rng: random.Random) -> str:
-        """A name of one or two words."""
-        return " ".join(self.places.word(rng) for _ in range(1 if rng.random() < 0.8 else 2))
-
-
-class _Letters:
-    def __init__(self, words: Iterable[str]) -> None:
-        counts: dict[str, Counter[str]] = defaultdict(Counter)
-        for word in words:
-            padded = f"^^{word}$"
-            for i in range(2, len(padded)):
-                counts[padded[i - 2 : i]][padded[i]] += 1
-        self.following = {pair: (sorted(c), [c[letter] for letter in sorted(c)]) for pair, c in counts.items()}
-
-    def word(self, rng: random.Random) -> str:
-        while True:
-            word = "^^"
-            while word[-1] != "$" and len(word) < 14:
-                letters, weights = self.following[word[-2:]]
-                word += rng.choices(letters, weights)[0]
-            if 5 <= len(word) < 14:
-                return word[2:].rstrip("$")
 
 
 def _choose(rng: random.Random, options: Sequence[T]) -> T:

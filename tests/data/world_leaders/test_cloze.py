@@ -9,9 +9,10 @@ import sys
 
 import pytest
 
-from ragx.data.world_leaders.cloze import Cloze, ClozeMaker, NameMaker
+from ragx.data.world_leaders.cloze import Cloze, ClozeMaker
 from ragx.data.world_leaders.editions import edition
 from ragx.data.world_leaders.facts import EDITIONS, offices, spells
+from ragx.data.world_leaders.names import NameMaker
 
 COUNTRIES = {*spells(), *(office.country for office in offices())}
 
