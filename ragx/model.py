@@ -9,34 +9,30 @@ vectors come from a frozen index.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from ragx.decoding import fast, greedy, thorough, token_beam
-from ragx.decoding.beam import DecodingSettings
+from ragx.decoding.batch import AllowedTokens
+from ragx.decoding.choice import choose
+from ragx.decoding.plain import grouped
+from ragx.decoding.settings import DecodingSettings
 from ragx.errors import ConfigError, ShapeError
 from ragx.generator.answered import Answered, collect, labels_of_best
 from ragx.generator.inputs import GeneratorInputs
 from ragx.generator.likelihood import RagOutput, likelihood, marginalize
-from ragx.generator.prepared import Prepared, Tokens, count_tokens, moved, padded
-from ragx.generator.seq2seq import Encoded, Seq2SeqGenerator
+from ragx.generator.prepared import Prepared, Tokens, count_tokens, doc_scores_of, moved, padded
+from ragx.generator.pretrained import PretrainedGenerator
 from ragx.losses import prior
 from ragx.losses.token_logprobs import check_labels
 from ragx.protocols import Retriever
-from ragx.records import Hypothesis, Retrieved
+from ragx.records import Retrieved
 from ragx.retriever.query_encoder import QueryEncoder
 
 MODEL_KINDS = ("rag_sequence", "rag_token", "closed_book")
 CLOSED_BOOK = "closed_book"
-
-# Which decoders of section 2.5 search for the answer that a model kind finds most probable.
-DECODERS: dict[str, dict[str, Callable[..., list[list[Hypothesis]]]]] = {
-    "rag_sequence": {"thorough": thorough.decode, "fast": fast.decode},
-    "rag_token": {"token_beam": token_beam.decode, "greedy": greedy.decode},
-    "closed_book": {"greedy": greedy.decode, "token_beam": token_beam.decode},
-}
 
 
 class RagModel(nn.Module):
@@ -57,7 +53,7 @@ class RagModel(nn.Module):
         self,
         *,
         kind: str,
-        generator: Seq2SeqGenerator,
+        generator: PretrainedGenerator,
         query_encoder: QueryEncoder | None = None,
         retriever: Retriever | None = None,
         n_docs: int = 5,
@@ -188,6 +184,8 @@ class RagModel(nn.Module):
     ) -> tuple[Retrieved, Tensor]:
         """The passages of B queries and their scores (B, K) float32, with a gradient to the query encoder.
 
+        K is `n_docs`, or how many passages the retriever's filter leaves where those are fewer.
+
         Args:
             n_docs: passages a query; default as constructed.
             tokens: of the queries, see `Prepared`; None tokenizes them.
@@ -206,12 +204,13 @@ class RagModel(nn.Module):
         query_embeds = None if self.query_encoder is None else self._embed(queries, tokens)
         searched = None if query_embeds is None else query_embeds.detach()
         retrieved = self.retriever.retrieve(queries, n_docs, query_embeds=searched)
-        if retrieved.doc_scores.shape != (len(queries), n_docs):
+        found = retrieved.doc_scores.shape  # (B, K); K below n_docs where a filter leaves fewer
+        if len(found) != 2 or found[0] != len(queries) or not 1 <= found[1] <= n_docs:
             raise ShapeError(
-                f"retriever must find {n_docs} passages for each of {len(queries)} queries, got scores of shape "
-                f"{tuple(retrieved.doc_scores.shape)}. Ask for fewer, or index more passages."
+                f"retriever must find up to {n_docs} passages for each of {len(queries)} queries, got scores of shape "
+                f"{tuple(found)}. Ask for fewer, or index more passages."
             )
-        return retrieved, self._doc_scores(query_embeds, retrieved)
+        return retrieved, doc_scores_of(retrieved, query_embeds, device=self.generator.device)
 
     def expand(
         self, queries: Sequence[str], retrieved: Retrieved | None, *, query_ids: Sequence[Sequence[int]] | None = None
@@ -220,13 +219,13 @@ class RagModel(nn.Module):
         passages = None if retrieved is None else retrieved.passages
         return self.generator.inputs.build(queries, passages, query_ids=query_ids)
 
-    def encode(self, inputs: GeneratorInputs) -> Encoded:
-        """Encoder states of R rows."""
+    def encode(self, inputs: GeneratorInputs) -> Any:
+        """What the generator makes of R rows."""
         return self.generator.encode(inputs.input_ids, inputs.attention_mask)
 
-    def decode(self, encoded: Encoded, labels: Tensor) -> Tensor:
+    def decode(self, encoded: Any, labels: Tensor) -> Tensor:
         """log p(y_i|x,z,y_<i), (B, K, T), of labels (B, T) under each passage."""
-        return self.generator.target_logprobs(encoded, labels, n_docs=len(encoded.hidden) // len(labels))
+        return self.generator.target_logprobs(encoded, labels, n_docs=len(encoded) // len(labels))
 
     def marginalize(self, token_logprobs: Tensor, doc_logprobs: Tensor | None) -> Tensor:
         """log p(y|x), (B,): the passages are summed out as the model kind has it."""
@@ -241,19 +240,24 @@ class RagModel(nn.Module):
         settings: DecodingSettings,
         n_docs: int | None = None,
         retrieved: Retrieved | None = None,
+        labels: Sequence[str] = (),
+        allowed: AllowedTokens | None = None,
+        seeds: Sequence[int] = (),
     ) -> list[Answered]:
         """Answers B queries in eval mode, whatever mode the model is in.
 
         Args:
-            decoder: one of `DECODERS[kind]`.
+            decoder: one of `DECODERS[kind]`, or `closed_set`.
             retrieved: passages to read in place of a search.
+            labels: the answers that `closed_set` chooses from, such as FEVER's labels; scored as training scores them.
+            allowed: which tokens may come next, given the question, the passage and what was said.
+            seeds: one a query, for sampling.
 
         Raises:
-            ConfigError: the decoder does not fit the model kind.
+            ConfigError: the decoder does not fit the model kind, or `labels` the decoder.
         """
-        if decoder not in DECODERS[self.kind]:
-            fitting = ", ".join(DECODERS[self.kind])
-            raise ConfigError([f"decoder must be one of {fitting} for {self.kind}, got {decoder!r}."])
+        targets = self.generator.inputs.targets(labels, max_length=self.max_target_length)
+        decode = choose(self.kind, decoder, answers=targets)
         training = self.training
         self.eval()
         try:
@@ -263,8 +267,10 @@ class RagModel(nn.Module):
             if doc_scores is None:  # one row a query, of probability one
                 doc_scores = torch.zeros(len(queries), 1, device=self.generator.device)
             doc_logprobs = prior.doc_logprobs(doc_scores)
-            found = DECODERS[self.kind][decoder](self.generator, encoded, doc_logprobs, settings=settings)
-            scored = (doc_scores, doc_logprobs, self.decode(encoded, labels_of_best(found)))
+            found = decode(self.generator, encoded, doc_logprobs, settings=settings, allowed=allowed, seeds=seeds)
+            best = labels_of_best(found).repeat_interleave(doc_logprobs.shape[1], dim=0)
+            tokens = grouped(self.generator).token_logprobs(encoded, best, torch.arange(len(best)))
+            scored = (doc_scores, doc_logprobs, tokens.view(*doc_logprobs.shape, -1))
         finally:
             self.train(training)
         return collect(queries, retrieved, inputs, found=found, scored=scored, builder=self.generator.inputs)
@@ -287,12 +293,5 @@ class RagModel(nn.Module):
         if retrieved is None:
             return self.retrieve(queries, n_docs=n_docs, tokens=tokens)
         learned = self.query_encoder is not None and retrieved.doc_embeds is not None
-        return retrieved, self._doc_scores(self._embed(queries, tokens) if learned else None, retrieved)
-
-    def _doc_scores(self, query_embeds: Tensor | None, retrieved: Retrieved) -> Tensor:
-        device = self.generator.device
-        if query_embeds is None or retrieved.doc_embeds is None:
-            return moved(torch.as_tensor(retrieved.doc_scores, dtype=torch.float32), device)
-        doc_embeds = moved(torch.as_tensor(retrieved.doc_embeds, dtype=torch.float32), query_embeds.device)
-        with torch.autocast(query_embeds.device.type, enabled=False):  # bfloat16 would blur the prior
-            return torch.einsum("bd,bkd->bk", query_embeds.float(), doc_embeds).to(device)
+        query_embeds = self._embed(queries, tokens) if learned else None
+        return retrieved, doc_scores_of(retrieved, query_embeds, device=self.generator.device)

@@ -9,6 +9,7 @@ Passages stand in the order of doc_score, q.d as the model computed it, whatever
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from ragx.data.prediction_stream import PredictionStream
 from ragx.decoding.settings import DecodingSettings
 from ragx.errors import RagxError
 from ragx.experiments.provenance import provenance_of
-from ragx.generator.seq2seq import Seq2SeqGenerator
+from ragx.generator.pretrained import PretrainedGenerator
 from ragx.model import Answered, RagModel
 from ragx.records import AnswerTokens, Citation, Example, Prediction, RetrievedPassage
 
@@ -41,12 +42,14 @@ def predict(
     settings: DecodingSettings,
     batch_size: int = BATCH_SIZE,
     provenance: Mapping[str, Any] | None = None,
+    labels: Sequence[str] = (),
 ) -> Iterator[Prediction]:
     """Answers the examples in their order, a batch at a time; their accepted answers are not looked at.
 
     Args:
         model: any kind; `closed_book` predictions have no passages.
-        decoder, settings: as for `RagModel.generate`.
+        decoder, settings, labels: as for `RagModel.generate`. Each question is sampled with a seed of its own, made
+            of `settings.seed` and its id.
         batch_size: questions decoded together; answers do not depend on it.
         provenance: what to record besides model, decoder, weights and index (`provenance_of`), such as an edition.
 
@@ -54,11 +57,13 @@ def predict(
         ConfigError: the decoder does not fit the model kind.
         RagxError: a question for which the decoder found no answer of positive probability.
     """
-    recorded = provenance_of(model, decoder=decoder, settings=settings, given=provenance)
+    recorded = provenance_of(model, decoder=decoder, settings=settings, given=_with_labels(provenance, labels))
     special = _special_ids(model.generator)
     for start in range(0, len(examples), batch_size):
         batch = examples[start : start + batch_size]
-        answered = model.generate([example.query for example in batch], decoder=decoder, settings=settings)
+        seeds = [_seed(settings.seed, example.id) for example in batch] if settings.do_sample else ()
+        queries = [example.query for example in batch]
+        answered = model.generate(queries, decoder=decoder, settings=settings, labels=labels, seeds=seeds)
         for example, answer in zip(batch, answered, strict=True):
             tokens = _tokens(model.generator, answer, special=special)
             yield _prediction(example, answer, kind=model.kind, tokens=tokens, provenance=recorded)
@@ -73,6 +78,7 @@ def predict_to_file(
     settings: DecodingSettings,
     batch_size: int = BATCH_SIZE,
     provenance: Mapping[str, Any] | None = None,
+    labels: Sequence[str] = (),
 ) -> Path:
     """As `predict`, written to a file batch by batch with a progress bar; returns the path once every answer is there.
 
@@ -82,12 +88,14 @@ def predict_to_file(
     Raises:
         RagxError: the file there has answers to other questions, or of another model, index, decoder or setting.
     """
-    recorded = provenance_of(model, decoder=decoder, settings=settings, given=provenance)
+    recorded = provenance_of(model, decoder=decoder, settings=settings, given=_with_labels(provenance, labels))
     stream = PredictionStream(path, examples, provenance=recorded, batch_size=batch_size)
     if stream.complete:
         return stream.path
     left = examples[stream.done :]
-    found = predict(model, left, decoder=decoder, settings=settings, batch_size=batch_size, provenance=recorded)
+    found = predict(
+        model, left, decoder=decoder, settings=settings, batch_size=batch_size, provenance=recorded, labels=labels
+    )
     with stream.open() as handle, tqdm(total=len(examples), initial=stream.done, desc=str(path), disable=None) as bar:
         for start in range(0, len(left), batch_size):
             batch = [next(found) for _ in left[start : start + batch_size]]
@@ -97,13 +105,22 @@ def predict_to_file(
     return stream.path
 
 
-def _special_ids(generator: Seq2SeqGenerator) -> set[int | None]:
+def _with_labels(provenance: Mapping[str, Any] | None, labels: Sequence[str]) -> Mapping[str, Any]:
+    return {**(provenance or {}), **({"labels": list(labels)} if labels else {})}
+
+
+def _seed(seed: int, example_id: str) -> int:
+    """Of one question: answers depend neither on the batch nor on the questions before it."""
+    return int.from_bytes(hashlib.sha256(f"{seed} {example_id}".encode()).digest()[:7], "big")
+
+
+def _special_ids(generator: PretrainedGenerator) -> set[int | None]:
     """Ids that are no part of an answer's text."""
     ids = (generator.pad_token_id, generator.eos_token_id, generator.decoder_start_token_id)
     return {*ids, generator.tokenizer.bos_token_id}
 
 
-def _tokens(generator: Seq2SeqGenerator, answered: Answered, *, special: set[int | None]) -> Tokens:
+def _tokens(generator: PretrainedGenerator, answered: Answered, *, special: set[int | None]) -> Tokens:
     """The tokens of the best answer's text, and where each stands in it."""
     ids = answered.hypotheses[0].token_ids if answered.hypotheses else ()
     content = [token not in special for token in ids]

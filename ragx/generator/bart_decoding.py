@@ -4,8 +4,10 @@
     self-attention   the same over every token any sequence of the unit said, each sequence seeing its own past
 
 Decision: nothing is ever reordered. The keys of a token are written once, where they stay; that a sequence goes on
-from another is one row of a bool table of who sees what. Keys of passages are computed once and never copied for beams.
-Units that are finished leave when a quarter is gone: to copy the keys of the others costs as much as a few steps.
+from another is one row of a bool table of who sees what. When the memory is full, tokens that no sequence sees any more
+are left behind: after a few steps most beams have most of their past in common. Keys of passages are computed once and
+never copied for beams. Units that are finished leave when a quarter is gone: to copy the keys of the others costs as
+much as a few steps.
 
 Shapes: U units of G rows, M sequences, R = U*G, T tokens said so far by all M, S passage length, H heads, D hidden
 size, d = D/H.
@@ -25,7 +27,7 @@ from ragx.generator.output_layer import OutputLayer, Scratch
 LEAVE_BELOW = 0.75
 """Share of the units in memory that are still at work below which the others are let go."""
 ROOM = 16
-"""Tokens by which the memory of what was said grows when it is full."""
+"""Tokens that the memory of what was said has room for when it was full."""
 
 
 class BartReading:
@@ -61,6 +63,9 @@ class BartReading:
         said = self._seen.shape[2]
         itself = torch.eye(width, dtype=torch.bool, device=token_ids.device).expand(n_units, -1, -1)
         past = self._seen.gather(1, parents.unsqueeze(2).expand(-1, -1, said))
+        if self._said and said + width > self._said[0][0].shape[2]:
+            past = self._make_room(past)
+            said = past.shape[2]
         self._seen = torch.cat([past, itself], 2)
         hidden = embed(self._decoder, token_ids, token_ids.new_tensor(self._steps))
         hidden = hidden.unsqueeze(1).expand(-1, self._n_rows, -1, -1).flatten(0, 1)
@@ -124,14 +129,29 @@ class BartReading:
             return values
         return values.new_zeros(len(self._seen), values.shape[1]).index_copy(0, self._places, values)
 
+    def _make_room(self, past: Tensor) -> Tensor:
+        """Memory for ROOM more tokens a sequence, of those tokens alone that `past` (U, M, T) sees; `past` for them."""
+        unseen = ~past.any(1)
+        longest = int((~unseen).sum(1).max())
+        kept = unseen.long().argsort(dim=1, stable=True)[:, :longest]  # in their order, behind them others
+        rows = kept.repeat_interleave(self._n_rows, dim=0)[:, None, :, None]
+        for place, held in enumerate(self._said):
+            keys, values = (
+                _longer(
+                    memory.gather(2, rows.expand(-1, memory.shape[1], -1, memory.shape[3])),
+                    longest + past.shape[1] + ROOM,
+                )
+                for memory in held
+            )
+            self._said[place] = (keys, values)
+        return past.gather(2, kept.unsqueeze(1).expand(-1, past.shape[1], -1))
+
     def _remember(self, place: int, key: Tensor, value: Tensor, *, said: int) -> tuple[Tensor, Tensor]:
         """Writes keys and values (R, H, M, d) of a layer behind the `said` old ones; returns all of them."""
         total = said + key.shape[2]
         if place == len(self._said):
-            self._said.append((key[:, :, :0], value[:, :, :0]))
+            self._said.append((_longer(key[:, :, :0], total + ROOM), _longer(value[:, :, :0], total + ROOM)))
         held = self._said[place]
-        if held[0].shape[2] < total:
-            held = self._said[place] = (_longer(held[0], total + ROOM), _longer(held[1], total + ROOM))
         for memory, new in zip(held, (key, value), strict=True):
             memory[:, :, said:total] = new
         return held[0][:, :, :total], held[1][:, :, :total]

@@ -52,6 +52,8 @@ class InputBuilder:
         template: holds {text} and {query} once each, {title} at most once, {query} first or last.
         bos_in_labels: start labels with BOS, as the published BART and RAG checkpoints were trained. Off by default:
             labels are then exactly what decoding produces, the answer and EOS.
+        separator: what ends every input in place of what the tokenizer puts behind a text: a decoder-only model goes on
+            from there. None for an encoder, which reads that ending.
         read_special_tokens: read "<mask>" or "</s>" inside a text as the token of that name, as a denoising task needs.
             Off by default: no passage or query can put a control token into the input.
     """
@@ -63,6 +65,7 @@ class InputBuilder:
         max_length: int = 256,
         template: str = DEFAULT_TEMPLATE,
         bos_in_labels: bool = False,
+        separator: str | None = None,
         read_special_tokens: bool = False,
     ) -> None:
         if not tokenizer.is_fast:
@@ -71,6 +74,7 @@ class InputBuilder:
         self.max_length = max_length
         self.template = template
         self.bos_in_labels = bos_in_labels
+        self.separator = separator
         self.read_special_tokens = read_special_tokens
         self.vocab_size = len(tokenizer)  # a generator whose embedding is larger raises it
         self._template = Template.parse(template)
@@ -121,17 +125,20 @@ class InputBuilder:
 
     def labels(self, answers: Sequence[str], *, max_length: int) -> Tensor:
         """Labels (B, T) of the answers: their tokens and EOS, -100 at padding; T is at most `max_length`, EOS kept."""
-        tokenizer = self.tokenizer
-        head = [tokenizer.bos_token_id] if self.bos_in_labels else []
-        room = max_length - len(head) - 1
-        if room < 0:
-            raise ShapeError(f"max_length must be at least {len(head) + 1}, got {max_length}. EOS needs its place.")
-        encoded = self._tokenize(list(answers))["input_ids"]
-        rows = [[*head, *ids[:room], tokenizer.eos_token_id] for ids in encoded]
+        rows = self.targets(answers, max_length=max_length)
         labels = torch.full((len(rows), max(map(len, rows))), IGNORED)
         for row, ids in zip(labels, rows, strict=True):
             row[: len(ids)] = torch.tensor(ids)
         return labels
+
+    def targets(self, answers: Sequence[str], *, max_length: int) -> list[list[int]]:
+        """As `labels`, without padding."""
+        head = [self.tokenizer.bos_token_id] if self.bos_in_labels else []
+        room = max_length - len(head) - 1
+        if room < 0:
+            raise ShapeError(f"max_length must be at least {len(head) + 1}, got {max_length}. EOS needs its place.")
+        encoded = self._tokenize(list(answers))["input_ids"] if answers else []
+        return [[*head, *ids[:room], self.tokenizer.eos_token_id] for ids in encoded]
 
     def decode(self, token_ids: Sequence[int]) -> str:
         """The text of generated ids, without special tokens and outer blanks; ignored labels (-100) are skipped.
@@ -167,11 +174,14 @@ class InputBuilder:
         )
 
     def _special_tokens(self) -> tuple[np.ndarray, np.ndarray]:
-        """What the tokenizer puts before and after a text; asked each time, since mBART's depends on its language."""
+        """What stands before and after a text; asked each time, since mBART's tokenizer changes its language."""
         bare, full = self._tokenize(["a"])["input_ids"][0], self.tokenizer("a")["input_ids"]
         for start in range(len(full) - len(bare) + 1):
             if full[start : start + len(bare)] == bare:
-                return np.asarray(full[:start], dtype=np.int64), np.asarray(full[start + len(bare) :], dtype=np.int64)
+                ending = full[start + len(bare) :]
+                if self.separator is not None:
+                    ending = self._tokenize([self.separator])["input_ids"][0]
+                return np.asarray(full[:start], dtype=np.int64), np.asarray(ending, dtype=np.int64)
         raise ShapeError(f"tokenizer must only add tokens around a text, got {full} for {bare}. Use a seq2seq one.")
 
     def _require_room(self, room: int, query: str, title: str | None = None) -> None:

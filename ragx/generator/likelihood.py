@@ -19,8 +19,10 @@ from torch import Tensor
 from ragx.errors import ConfigError
 from ragx.generator.inputs import GeneratorInputs
 from ragx.generator.passage_groups import read_in_groups
-from ragx.generator.seq2seq import Seq2SeqGenerator
-from ragx.generator.teacher_forcing import head_logprobs, target_states, uniform_nll
+from ragx.generator.pretrained import PretrainedGenerator
+from ragx.generator.recomputed import recomputed_activations
+from ragx.generator.shared_weight import lookups, shared_weight
+from ragx.generator.teacher_forcing import head_logprobs, uniform_nll
 from ragx.losses import rag_sequence, rag_token
 from ragx.losses.posterior import rag_sequence_running_logposterior
 from ragx.records import Retrieved
@@ -71,7 +73,7 @@ def marginalize(kind: str, token_logprobs: Tensor, doc_logprobs: Tensor | None) 
 
 def likelihood(
     kind: str,
-    generator: Seq2SeqGenerator,
+    generator: PretrainedGenerator,
     inputs: GeneratorInputs,
     labels: Tensor,
     doc_logprobs: Tensor | None,
@@ -92,16 +94,20 @@ def likelihood(
     if not 0 <= label_smoothing < 1:
         raise ConfigError([f"label_smoothing must be in [0, 1), got {label_smoothing}. 0 switches it off."])
     n_docs = len(inputs.input_ids) // len(labels)
+    shared = shared_weight(generator.model, compiled=generator.compiled)
 
     def read(input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-        return target_states(generator, generator.encode(input_ids, attention_mask), labels)
+        with lookups(shared):  # in here, for a group is read a second time in the backward pass
+            return generator.target_states(generator.encode(input_ids, attention_mask), labels)
 
-    states = read_in_groups(read, inputs, n_docs=n_docs, at_once=at_once, device=generator.device)
-    token_logprobs, normalizers = head_logprobs(generator, states, labels)
+    with recomputed_activations(generator.model, enabled=not generator.compiled):
+        states = read_in_groups(read, inputs, n_docs=n_docs, at_once=at_once, device=generator.device)
+    token_logprobs, normalizers = head_logprobs(generator, states, labels, shared=shared)
     nll = -marginalize(kind, token_logprobs, doc_logprobs)
     if label_smoothing == 0:
         return Likelihood(token_logprobs, nll, nll)
-    uniform = uniform_nll(generator, states, labels, _log_weights(kind, token_logprobs, doc_logprobs) - normalizers)
+    offsets = _log_weights(kind, token_logprobs, doc_logprobs) - normalizers
+    uniform = uniform_nll(generator, states, labels, offsets, shared=shared)
     return Likelihood(token_logprobs, nll, (1 - label_smoothing) * nll + label_smoothing * uniform)
 
 

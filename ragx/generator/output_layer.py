@@ -52,6 +52,8 @@ class Scratch:
         """(rows, columns) float32 of any content; the next call with this name may return the same memory."""
         held = self.buffers.get(name)
         if held is None or held.numel() < rows * columns:
+            held = None
+            self.buffers.pop(name, None)  # gone before the larger one is there
             held = self.buffers[name] = torch.empty(rows * columns, device=device)
         return held[: rows * columns].view(rows, columns)
 

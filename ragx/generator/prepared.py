@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from ragx.errors import ShapeError
 from ragx.generator.inputs import IGNORED, GeneratorInputs
 from ragx.records import Retrieved
 
@@ -46,6 +48,33 @@ class Prepared:
 def count_tokens(labels: Tensor) -> int:
     """Scored target tokens of a batch."""
     return int((labels != IGNORED).sum())
+
+
+def doc_scores_of(retrieved: Retrieved, query_embeds: Tensor | None, *, device: torch.device) -> Tensor:
+    """q.d (B, K) float32 on `device`, with a gradient to `query_embeds`; without those, the scores that came along.
+
+    Raises:
+        ShapeError: scores of another number than passages.
+    """
+    if query_embeds is None or retrieved.doc_embeds is None:
+        _require_scores(retrieved)
+        return moved(torch.as_tensor(retrieved.doc_scores, dtype=torch.float32), device)
+    doc_embeds = moved(torch.as_tensor(retrieved.doc_embeds, dtype=torch.float32), query_embeds.device)
+    with torch.autocast(query_embeds.device.type, enabled=False):  # bfloat16 would blur the prior
+        scores = torch.einsum("bd,bkd->bk", query_embeds.float(), doc_embeds).to(device)
+    offsets = retrieved.doc_offsets
+    return scores if offsets is None else scores + moved(torch.as_tensor(offsets, dtype=torch.float32), device)
+
+
+def _require_scores(retrieved: Retrieved) -> None:
+    n_docs = len(retrieved.passages[0]) if retrieved.passages else 0
+    wanted = (len(retrieved.passages), n_docs)
+    got = "none" if retrieved.doc_scores is None else np.shape(retrieved.doc_scores)
+    if got != wanted:
+        raise ShapeError(
+            f"retrieved.doc_scores must be one number for each of {wanted[0]} x {n_docs} passages, got {got}. "
+            "Give doc_scores with the passages, or doc_embeds with a query encoder to compute them."
+        )
 
 
 def padded(token_ids: Sequence[Sequence[int]], *, pad_token_id: int) -> Tokens:

@@ -10,23 +10,22 @@ Decoding is functional: a state that was read stays valid, so that a decoder may
 from __future__ import annotations
 
 import copy
-import hashlib
 import inspect
-from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from torch import Tensor, nn
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, DynamicCache, EncoderDecoderCache
+from transformers import AutoModelForSeq2SeqLM, DynamicCache, EncoderDecoderCache
 
-from ragx.errors import CheckpointError, ShapeError
 from ragx.generator.bart_grouped import BartGrouped
-from ragx.generator.inputs import DEFAULT_TEMPLATE, IGNORED, InputBuilder
+from ragx.generator.inputs import DEFAULT_TEMPLATE, InputBuilder
 from ragx.generator.output_layer import OutputLayer
-from ragx.losses.token_logprobs import check_labels, linear_token_logprobs
+from ragx.generator.pretrained import PretrainedGenerator, required_id
+from ragx.losses.token_logprobs import linear_token_logprobs
+
+ENCODED_AT_ONCE = 2**10
+"""Tokens that are encoded together on a CPU where no gradient is wanted."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +34,9 @@ class Encoded:
 
     hidden: Tensor
     mask: Tensor
+
+    def __len__(self) -> int:
+        return len(self.hidden)
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,7 @@ class DecodingState:
     cache: EncoderDecoderCache
 
 
-class Seq2SeqGenerator(nn.Module):
+class Seq2SeqGenerator(PretrainedGenerator):
     """A Hugging Face encoder-decoder behind `ragx.protocols.Generator`.
 
     Args:
@@ -54,6 +56,9 @@ class Seq2SeqGenerator(nn.Module):
         tokenizer: the tokenizer it was trained with.
         max_length, template, bos_in_labels: see `InputBuilder`, found again as `inputs`.
     """
+
+    loader = AutoModelForSeq2SeqLM
+    families = "a BART or T5"
 
     def __init__(
         self,
@@ -64,95 +69,43 @@ class Seq2SeqGenerator(nn.Module):
         template: str = DEFAULT_TEMPLATE,
         bos_in_labels: bool = False,
     ) -> None:
-        super().__init__()
-        self.model = model
-        self.inputs = InputBuilder(tokenizer, max_length=max_length, template=template, bos_in_labels=bos_in_labels)
-        self.vocab_size = int(model.get_output_embeddings().weight.shape[0])
-        if len(tokenizer) > self.vocab_size:
-            raise CheckpointError(
-                f"tokenizer must fit the model's vocabulary of {self.vocab_size}, got {len(tokenizer)} tokens. "
-                "Load the tokenizer of the same checkpoint."
-            )
-        self.inputs.vocab_size = self.vocab_size
-        self.pad_token_id = _required_id(tokenizer.pad_token_id, "tokenizer.pad_token_id")
-        self.eos_token_id = _required_id(tokenizer.eos_token_id, "tokenizer.eos_token_id")
-        self.decoder_start_token_id = _required_id(model.config.decoder_start_token_id, "config.decoder_start_token_id")
+        inputs = InputBuilder(tokenizer, max_length=max_length, template=template, bos_in_labels=bos_in_labels)
+        super().__init__(model, inputs)
+        self.decoder_start_token_id = required_id(model.config.decoder_start_token_id, "config.decoder_start_token_id")
         self._scale = _output_scale(model.config)
         accepted = inspect.signature(model.get_decoder().forward).parameters
         self._cache_argument = "cache" if "cache" in accepted else "past_key_values"
 
-    @classmethod
-    def from_pretrained(
-        cls,
-        path_or_name: str | Path,
-        *,
-        max_length: int = 256,
-        template: str = DEFAULT_TEMPLATE,
-        bos_in_labels: bool = False,
-        dtype: torch.dtype = torch.float32,
-        allow_keys: Sequence[str] = (),
-    ) -> Seq2SeqGenerator:
-        """Loads a Hugging Face checkpoint (safetensors) with its tokenizer, in eval mode.
-
-        Args:
-            allow_keys: names of weights that may be missing (then random) or surplus (then unused).
-
-        Raises:
-            CheckpointError: nothing there, not an encoder-decoder, other weights missing, surplus or of another shape.
-        """
-        name = str(path_or_name)
-        try:
-            tokenizer = AutoTokenizer.from_pretrained(name)
-            model, info = AutoModelForSeq2SeqLM.from_pretrained(
-                name, dtype=dtype, use_safetensors=True, output_loading_info=True
-            )
-        except (OSError, ValueError, SafetensorError) as error:
-            raise CheckpointError(
-                f"generator must be a folder or hub name of a BART or T5 with config, tokenizer and safetensors, "
-                f"got {name}. {str(error).splitlines()[0]}"
-            ) from error
-        found = {
-            "missing": sorted(set(info["missing_keys"]) - set(allow_keys)),
-            "surplus": sorted(set(info["unexpected_keys"]) - set(allow_keys)),
-            "of another shape": sorted(str(key) for key in info.get("mismatched_keys", ())),
-        }
-        problems = [f"{kind}: {', '.join(keys)}" for kind, keys in found.items() if keys]
-        if problems:
-            raise CheckpointError(
-                f"{name} must hold the weights of {type(model).__name__}, got {'; '.join(problems)}. "
-                "Name them in allow_keys if that is meant."
-            )
-        return cls(model, tokenizer, max_length=max_length, template=template, bos_in_labels=bos_in_labels).eval()
-
-    def save_pretrained(self, directory: str | Path) -> None:
-        """Writes weights (safetensors), config and tokenizer, as `from_pretrained` here and in transformers reads."""
-        self.model.save_pretrained(str(directory))
-        self.tokenizer.save_pretrained(str(directory))
-
     @property
-    def tokenizer(self) -> Any:
-        """The tokenizer of inputs, labels and answers."""
-        return self.inputs.tokenizer
-
-    @property
-    def device(self) -> torch.device:
-        """Where the weights are."""
-        device: torch.device = self.model.device
-        return device
-
-    def fingerprint(self) -> str:
-        """Hex digest over names, dtypes, shapes and bytes of all weights."""
-        digest = hashlib.sha256()
-        for name, tensor in sorted(self.model.state_dict().items()):
-            digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
-            digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
-        return digest.hexdigest()
+    def networks(self) -> list[nn.Module]:
+        """Encoder and decoder."""
+        return [self.model.get_encoder(), self.model.get_decoder()]
 
     def encode(self, input_ids: Tensor, attention_mask: Tensor) -> Encoded:
         """Encoder states of (R, S) inputs, which are moved to the model's device."""
-        mask = attention_mask.to(self.device)
-        output = self.model.get_encoder()(input_ids=input_ids.to(self.device), attention_mask=mask)
-        return Encoded(output.last_hidden_state, mask)
+        ids, mask = input_ids.to(self.device), attention_mask.to(self.device)
+        if torch.is_grad_enabled() or ids.device.type != "cpu" or self.compiled:
+            return Encoded(self._encode(ids, mask), mask)
+        return Encoded(self._encode_in_parts(ids, mask), mask)
+
+    def _encode(self, ids: Tensor, mask: Tensor) -> Tensor:
+        hidden: Tensor = self.model.get_encoder()(input_ids=ids, attention_mask=mask).last_hidden_state
+        return hidden
+
+    def _encode_in_parts(self, ids: Tensor, mask: Tensor) -> Tensor:
+        """As `_encode`, zero behind the last token of a row: rows of like length together, none of them padded further.
+
+        On a CPU a part of them is as fast as all, and their activations are what decoding would need most memory for.
+        """
+        lengths = (mask * torch.arange(1, mask.shape[1] + 1)).amax(1).clamp(min=1)
+        hidden = ids.new_zeros(0, dtype=self.model.dtype)
+        for rows in lengths.argsort(stable=True).split(max(1, ENCODED_AT_ONCE // ids.shape[1])):
+            width = int(lengths[rows].max())
+            part = self._encode(ids[rows, :width], mask[rows, :width])
+            if not len(hidden):
+                hidden = part.new_zeros(*ids.shape, part.shape[2])
+            hidden[rows, :width] = part
+        return hidden
 
     def token_logprobs(self, encoded: Encoded, labels: Tensor, rows: Tensor) -> Tensor:
         """Teacher-forced log p(y_i|x,z,y_<i), (N, T) float32: labels (N, T) read against `rows` (N,).
@@ -163,30 +116,17 @@ class Seq2SeqGenerator(nn.Module):
         Raises:
             ShapeError: a label outside the vocabulary; checked on CPU labels only, for it would stall a GPU.
         """
-        labels = self._prepare(labels)
-        encoded = _take(encoded, rows)
-        start = labels.new_full((len(labels), 1), self.decoder_start_token_id)
-        decoder_input_ids = torch.cat([start, labels[:, :-1].masked_fill(labels[:, :-1] < 0, self.pad_token_id)], dim=1)
-        hidden = self.model.get_decoder()(
-            input_ids=decoder_input_ids,
-            encoder_hidden_states=encoded.hidden,
-            encoder_attention_mask=encoded.mask,
-            use_cache=False,
-        ).last_hidden_state
-        weight, bias = self._output_layer()
-        flat = (hidden * self._scale).reshape(-1, hidden.shape[-1])
+        labels = self.scored(labels)
+        hidden = self._decode(_take(encoded, rows), self.fed(labels))
+        weight, bias = self.output_layer()
+        flat = hidden.reshape(-1, hidden.shape[-1])
         return linear_token_logprobs(flat, weight, bias, labels.reshape(-1), validate=False).view(labels.shape)
 
-    def target_logprobs(self, encoded: Encoded, labels: Tensor, *, n_docs: int) -> Tensor:
-        """`token_logprobs` (B, K, T) of one target a query, labels (B, T), read against each of its K passages."""
-        n_rows = len(encoded.hidden)
-        if n_rows != len(labels) * n_docs:
-            raise ShapeError(
-                f"encoded must have {len(labels)} x {n_docs} rows (labels x n_docs), got {n_rows}. "
-                "Build the inputs from the same queries and passages."
-            )
-        flat = self.token_logprobs(encoded, labels.repeat_interleave(n_docs, dim=0), torch.arange(n_rows))
-        return flat.view(len(labels), n_docs, -1)
+    def target_states(self, encoded: Encoded, labels: Tensor) -> Tensor:
+        """See `PretrainedGenerator.target_states`."""
+        n_docs = len(encoded) // len(labels)
+        hidden = self._decode(encoded, self.fed(labels).repeat_interleave(n_docs, dim=0))
+        return hidden.view(len(labels), n_docs, labels.shape[1], -1)
 
     def begin(self, encoded: Encoded, rows: Tensor) -> DecodingState:
         """A state of N sequences with nothing said yet; nothing is computed."""
@@ -207,7 +147,7 @@ class Seq2SeqGenerator(nn.Module):
             use_cache=True,
             **{self._cache_argument: cache},
         )
-        weight, bias = self._output_layer()
+        weight, bias = self.output_layer()
         logits = nn.functional.linear(output.last_hidden_state[:, 0] * self._scale, weight, bias)
         return logits.float().log_softmax(-1), DecodingState(state.encoded, rows, cache)
 
@@ -226,24 +166,19 @@ class Seq2SeqGenerator(nn.Module):
         """Decoding that shares the passages among sequences, for BART and mBART outside training."""
         if not BartGrouped.fits(self.model):
             return None
-        output = OutputLayer(*self._output_layer(), scale=self._scale)
+        output = OutputLayer(*self.output_layer(), scale=self._scale)
         start, pad = self.decoder_start_token_id, self.pad_token_id
-        return BartGrouped(self.model.get_decoder(), output, start, pad, self._prepare)
+        return BartGrouped(self.model.get_decoder(), output, start, pad, self.scored)
 
-    def _prepare(self, labels: Tensor) -> Tensor:
-        """Labels (N, T) on the model's device, with -100 also at a pad token behind an EOS."""
-        if labels.device.type == "cpu":
-            check_labels(labels, self.vocab_size)
-        labels = labels.to(self.device)
-        ended = labels == self.eos_token_id
-        after = ended.cumsum(1) - ended.long() > 0
-        return labels.masked_fill(after & (labels == self.pad_token_id), IGNORED)
-
-    def _output_layer(self) -> tuple[Tensor, Tensor | None]:
-        head = self.model.get_output_embeddings()
-        bias = getattr(self.model, "final_logits_bias", None)  # BART's, (1, V)
-        bias = head.bias if bias is None else bias.reshape(-1).to(head.weight.dtype)
-        return head.weight, bias
+    def _decode(self, encoded: Encoded, fed: Tensor) -> Tensor:
+        """Decoder states (N, T, D), as the LM head reads them, after each token of `fed` (N, T)."""
+        hidden: Tensor = self.model.get_decoder()(
+            input_ids=fed,
+            encoder_hidden_states=encoded.hidden,
+            encoder_attention_mask=encoded.mask,
+            use_cache=False,
+        ).last_hidden_state
+        return hidden * self._scale
 
 
 def _output_scale(config: Any) -> float:
@@ -252,12 +187,6 @@ def _output_scale(config: Any) -> float:
     if scaled is None:  # transformers before 5.17 had no setting of its own for it
         scaled = config.model_type in ("t5", "umt5", "longt5") and config.tie_word_embeddings
     return float(config.d_model**-0.5) if scaled else 1.0
-
-
-def _required_id(value: int | None, name: str) -> int:
-    if value is None:
-        raise CheckpointError(f"{name} must be set, got None. Set it in the checkpoint's configuration.")
-    return int(value)
 
 
 def _take(encoded: Encoded, rows: Tensor) -> Encoded:

@@ -97,6 +97,24 @@ def test_of_the_bound_on_memory(name: str, bound: int | None) -> None:
         assert world.lm.calls.widest_batch <= max(bound, one_search)
 
 
+@pytest.mark.parametrize(
+    ("name", "n_docs", "bound"),
+    [("thorough", 50, 16), ("thorough", 50, 90), ("fast", 50, 16), ("token_beam", 15, 30), ("token_beam", 15, 61)],
+)
+def test_as_many_passages_as_in_the_paper_fit_any_bound(name: str, n_docs: int, bound: int) -> None:
+    """Section 3.1 and figure 3: thorough decoding over 50 passages, RAG-Token over 15."""
+    world, decode = World.random(4, n_questions=3, n_docs=n_docs), DECODERS[name]
+    free = replace(SETTINGS, max_sequences_in_flight=None)
+    expected = decode(world.lm, world.encoded(), world.doc_logprobs, settings=free)
+    world.lm.calls.widest_batch = 0
+    bounded = replace(SETTINGS, max_sequences_in_flight=bound)
+    found = decode(world.lm, world.encoded(), world.doc_logprobs, settings=bounded)
+    assert world.lm.calls.widest_batch <= bound
+    for left, right in zip(expected, found, strict=True):
+        assert len(left) >= 2 and len(left[0].passage_logprobs) == n_docs
+        assert_same(left, right)
+
+
 @some_seeds
 def test_with_one_passage_all_decoders_are_plain_beam_search(seed: int) -> None:
     """K = 1: no sum over passages is left, and the values are those of the beam itself, bit for bit."""

@@ -31,8 +31,9 @@ class World:
         cls, seed: int, *, n_questions: int = 3, n_docs: int = 3, vocab_size: int = 4, max_length: int = 3
     ) -> World:
         generator = torch.Generator().manual_seed(1000 + seed)
-        lm = TableLM.random(seed, n_passages=6, vocab_size=vocab_size, max_length=max_length)
-        passages = [torch.randperm(6, generator=generator)[:n_docs].tolist() for _ in range(n_questions)]
+        n_passages = max(6, n_docs)
+        lm = TableLM.random(seed, n_passages=n_passages, vocab_size=vocab_size, max_length=max_length)
+        passages = [torch.randperm(n_passages, generator=generator)[:n_docs].tolist() for _ in range(n_questions)]
         return cls(lm, passages, torch.randn(n_questions, n_docs, generator=generator).log_softmax(1))
 
     def prior(self, question: int) -> list[float]:

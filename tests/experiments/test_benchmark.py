@@ -21,11 +21,13 @@ from ragx.experiments.benchmarks import ours, peer, run, texts
 from ragx.experiments.benchmarks.agreement import TOLERANCE
 from ragx.experiments.benchmarks.options import WORKS, Benchmark
 from ragx.experiments.benchmarks.run import benchmark
+from ragx.losses import rag_token
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 SMALL = [
     "preset=tiny", "n_docs=[2]", "batch_sizes=[2]", "query_length=6", "context_length=12", "target_length=5",
     "num_beams=2", "max_answer_length=4", "max_input_length=64", "batches=2", "corpus_size=10", "sizes=[300x8]",
+    "index_kinds=[flat]",
     "threads=1", "pairs=2", "least_seconds=0", "isolate=false",
 ]  # fmt: skip
 COUNTRIES = ["Peru", "Chile", "Ghana", "Japan", "Kenya", "Norway", "Nepal", "Egypt", "Spain", "Cuba", "Iran", "Iraq"]
@@ -37,7 +39,18 @@ OWN = {
     "decode": {"decoder", "same", "peer_mask", "num_beams"},
     "decode_text": {"decoder", "same", "peer_mask", "num_beams"},
     "encode": {"passages", "difference", "ours_per_s", "peer_per_s"},
-    "search": {"vectors", "dimension", "index", "same", "difference", "ours_per_s", "peer_per_s"},
+    "search": {
+        "vectors",
+        "dimension",
+        "index",
+        "recall",
+        "build_s",
+        "index_mib",
+        "same",
+        "difference",
+        "ours_per_s",
+        "peer_per_s",
+    },
 }
 Options = Callable[..., Benchmark]
 
@@ -102,6 +115,7 @@ def test_without_its_mask_the_peer_is_reported_and_not_believed(options: Options
 def test_another_loss_gives_no_row(options: Options, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     right = ours.MARGINALIZE["rag_token"]
     monkeypatch.setitem(ours.MARGINALIZE, "rag_token", lambda tokens, docs: right(tokens, docs) * 1.001)
+    monkeypatch.setattr(rag_token, "marginalize", lambda tokens, docs: right(tokens, docs) * 1.001)
     for work in ("loss", "train"):
         message = r"(nll|gradient).* must agree with the peer to 0.0001, got a relative difference of 0.001"
         with pytest.raises(RagxError, match=message):

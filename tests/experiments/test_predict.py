@@ -157,7 +157,8 @@ def test_provenance_names_what_decided_the_answer(make_model: MakeModel) -> None
 
 
 def test_a_decoder_that_does_not_fit_is_refused(make_model: MakeModel) -> None:
-    with pytest.raises(ConfigError, match="decoder must be one of thorough, fast for rag_sequence, got 'token_beam'"):
+    fitting = "thorough, fast, closed_set"
+    with pytest.raises(ConfigError, match=f"decoder must be one of {fitting} for rag_sequence, got 'token_beam'"):
         answers(make_model("rag_sequence"), "token_beam")
 
 

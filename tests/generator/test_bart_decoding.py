@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ragx.decoding.plain import PlainGrouped
+from ragx.generator.bart_decoding import ROOM
 from ragx.generator.bart_grouped import BartGrouped
 from ragx.generator.seq2seq import Encoded, Seq2SeqGenerator
 from ragx.protocols import GroupingGenerator, Reading
@@ -99,6 +100,24 @@ def test_memory_of_finished_units_is_given_back(model: Seq2SeqGenerator) -> None
     assert rows_in_memory() == {8}
     reading.keep(torch.tensor([0, 2, 3, 4, 5, 6]))
     assert rows_in_memory() == {6}
+
+
+def test_tokens_that_no_sequence_goes_back_to_are_left_behind(model: Seq2SeqGenerator) -> None:
+    """Four sequences that always go on from the first: of 160 tokens fed 40 and a few are still seen."""
+    assert model.grouped is not None
+    rows = torch.tensor([[0, 1], [3, 2]])
+    both = [way.begin(encoded(model, padded=True), rows) for way in (model.grouped, PlainGrouped(model))]
+    tokens, parents = torch.full((2, 1), model.decoder_start_token_id), torch.zeros(2, 1, dtype=torch.long)
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for _ in range(40):
+            for reading in both:
+                reading.feed(tokens, parents)
+            tokens = torch.randint(0, model.vocab_size, (2, 4), generator=generator)
+            parents = torch.tensor([[0, 0, 0, 0], [tokens.shape[1] - 1] * 4]).clamp(max=len(parents[0]) - 1)
+        where, what = torch.tensor([[0, 1], [2, 3]]), torch.tensor([[5, 6], [7, 8]])
+        torch.testing.assert_close(*(reading.read(where, what) for reading in both), atol=1e-5, rtol=1e-5)
+    assert both[0]._said[0][0].shape[2] <= 40 + 2 * 4 + 2 * ROOM
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from ragx.errors import CheckpointError, ShapeError
+from ragx.generator import seq2seq
 from ragx.generator.seq2seq import Encoded, Seq2SeqGenerator
 from ragx.protocols import Generator
 from ragx.records import Passage
@@ -139,6 +140,35 @@ def test_padding_of_inputs_and_labels_changes_nothing(
         padded = generator.token_logprobs(wide, pad(labels, (0, 5), value=filler), rows)
         torch.testing.assert_close(padded[:, : labels.shape[1]], plain, atol=1e-5, rtol=1e-5)
         assert torch.equal(padded[:, labels.shape[1] :], torch.zeros(2, 5))
+
+
+@pytest.mark.parametrize("at_once", [1, 60, 10**6])
+def test_passages_encoded_in_parts_are_those_encoded_together(
+    family_generator: Seq2SeqGenerator, tiny_passages: list[Passage], monkeypatch: pytest.MonkeyPatch, at_once: int
+) -> None:
+    monkeypatch.setattr(seq2seq, "ENCODED_AT_ONCE", at_once)
+    together = encode(family_generator, tiny_passages)
+    with torch.no_grad():
+        parts = encode(family_generator, tiny_passages)
+    real = together.mask.bool()
+    assert real.sum(1).unique().numel() > 1  # rows of unequal length
+    torch.testing.assert_close(parts.hidden[real], together.hidden[real], atol=1e-5, rtol=1e-5)
+    assert torch.equal(parts.mask, together.mask) and parts.hidden.isfinite().all()
+
+
+def test_encoding_without_a_gradient_holds_a_part_of_the_activations(
+    generator: Seq2SeqGenerator, tiny_passages: list[Passage], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(seq2seq, "ENCODED_AT_ONCE", 64)
+    read: list[torch.Size] = []
+    generator.model.get_encoder().layers[0].fc1.register_forward_hook(
+        lambda module, inputs, output: read.append(inputs[0].shape[:2])
+    )
+    inputs = generator.inputs.build(QUERIES, [tiny_passages[:2], tiny_passages[2:4]])
+    with torch.no_grad():
+        generator.encode(inputs.input_ids, inputs.attention_mask)
+    lengths = sorted(inputs.attention_mask.sum(1).tolist())
+    assert [tuple(shape) for shape in read] == [(1, length) for length in lengths]
 
 
 def test_a_pad_token_inside_an_answer_is_scored_as_decoding_scores_it(generator: Seq2SeqGenerator) -> None:

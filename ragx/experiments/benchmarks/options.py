@@ -10,11 +10,11 @@ from omegaconf import MISSING
 
 from ragx.experiments.benchmarks.sizes import PRESETS
 from ragx.limits import all_at_least, at_least, file, limited, one_of, output
+from ragx.retriever.kinds import KINDS as KINDS_OF_INDEX
 
 WORKS = ("loss", "train", "train_text", "decode", "decode_text", "encode", "search")
 KINDS = ("rag_sequence", "rag_token")
 DECODERS = ("token_beam", "thorough", "fast")
-INDEX_KINDS = ("flat", "hnsw")
 
 
 def some_of(*options: str) -> Any:
@@ -46,7 +46,7 @@ class Benchmark:
     batches: int = at_least(1)
     corpus_size: int = at_least(1)
     sizes: list[str] = limited("be one or more of the form 100000x768", bool)  # noqa: RUF009
-    index_kinds: list[str] = some_of(*INDEX_KINDS)  # noqa: RUF009
+    index_kinds: list[str] = some_of(*KINDS_OF_INDEX)  # noqa: RUF009
     device: str = one_of("cpu", "cuda")
     dtype: str = one_of("fp32", "bf16")
     threads: int = at_least(1)

@@ -13,7 +13,8 @@ from ragx.decoding.settings import DecodingSettings
 from ragx.experiments.benchmarks import sizes
 from ragx.experiments.benchmarks.batches import Batch, FixedBatch
 from ragx.experiments.benchmarks.sizes import Setup
-from ragx.generator.inputs import IGNORED
+from ragx.generator.inputs import IGNORED, GeneratorInputs
+from ragx.generator.likelihood import likelihood
 from ragx.generator.seq2seq import Seq2SeqGenerator
 from ragx.losses import prior, rag_sequence, rag_token
 from ragx.model import RagModel
@@ -60,8 +61,11 @@ class Ours:
         query_embeds = self.model.query_encoder(batch.query_ids, torch.ones_like(batch.query_ids))
         with torch.autocast(query_embeds.device.type, enabled=False):
             doc_scores = torch.einsum("bd,bkd->bk", query_embeds.float(), batch.doc_embeds.float())
-        encoded = self.model.generator.encode(batch.context_ids, torch.ones_like(batch.context_ids))
-        return -self._logprobs(encoded, batch.labels, prior.doc_logprobs(doc_scores))
+        rows = len(batch.context_ids)
+        inputs = GeneratorInputs(batch.context_ids, torch.ones_like(batch.context_ids), [(0, 0)] * rows, [0] * rows)
+        doc_logprobs = prior.doc_logprobs(doc_scores)
+        kind, generator = self.setup.kind, self.model.generator
+        return likelihood(kind, generator, inputs, batch.labels, doc_logprobs, at_once=0, label_smoothing=0.0).nll
 
     @torch.no_grad()
     def answers(self, batch: Batch, *, decoder: str, settings: DecodingSettings) -> list[tuple[int, ...]]:

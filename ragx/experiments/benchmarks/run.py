@@ -15,6 +15,7 @@ from ragx.experiments.benchmarks import decode, encode, loss, report, search, tr
 from ragx.experiments.benchmarks.cell import Cell, Protocol, measure
 from ragx.experiments.benchmarks.options import Benchmark
 from ragx.experiments.benchmarks.peer import peer_class
+from ragx.experiments.benchmarks.scale import scale_table
 from ragx.experiments.benchmarks.texts import Texts
 from ragx.experiments.benchmarks.worker import Machine
 
@@ -57,6 +58,8 @@ def benchmark(config: Benchmark, *, output: Path, tell: Callable[[str], None]) -
             tell(f"{report.table(rows[-1:]).splitlines()[2].strip()}")
             if profile:
                 tell(profile)
+    if config.work == "search":
+        tell(f"\n{scale_table(rows)}")
     return rows
 
 

@@ -1,0 +1,65 @@
+"""One device for a whole step: weights go along, and what the host holds travels once, to the part that needs it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import ragx.model as model_module
+from ragx.generator import passage_groups, prepared
+from ragx.generator.seq2seq import Seq2SeqGenerator
+from ragx.model import RagModel
+from ragx.records import Retrieved
+from ragx.retriever.dense import DenseRetriever
+from ragx.retriever.query_encoder import QueryEncoder
+
+QUERIES, ANSWERS = ["Who led Peru until 2011?", "Capital of Ghana?"], ["Alan García", "Accra"]
+
+
+@pytest.fixture
+def model(generator: Seq2SeqGenerator, query_encoder: QueryEncoder) -> RagModel:
+    return RagModel(kind="rag_token", generator=generator, query_encoder=query_encoder, n_docs=3)
+
+
+@pytest.fixture
+def found(query_encoder: QueryEncoder, retriever: DenseRetriever) -> Retrieved:
+    with torch.no_grad():
+        return retriever.retrieve(QUERIES, 3, query_embeds=query_encoder.embed(QUERIES))
+
+
+def test_every_weight_and_buffer_goes_along(model: RagModel) -> None:
+    """On `meta`, which every machine has."""
+    model.to("meta")
+    assert model.query_encoder is not None
+    tensors = [*model.parameters(), *model.buffers()]
+    assert {tensor.device.type for tensor in tensors} == {"meta"} and len(tensors) > 20
+    assert model.generator.device.type == model.query_encoder.device.type == "meta"
+
+
+def test_scores_that_come_with_the_passages_go_to_the_generator(found: Retrieved) -> None:
+    scores = prepared.doc_scores_of(found, None, device=torch.device("meta"))
+    assert scores.device.type == "meta" and scores.dtype == torch.float32 and scores.shape == (2, 3)
+
+
+def test_what_the_host_holds_travels_once_and_in_float32(
+    model: RagModel, found: Retrieved, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert found.doc_embeds is not None and found.doc_embeds.dtype == np.float32
+    moves: list[tuple[tuple[int, ...], torch.dtype]] = []
+    moved = prepared.moved
+
+    def noted(tensor: Tensor, device: torch.device) -> Tensor:
+        moves.append((tuple(tensor.shape), tensor.dtype))
+        return moved(tensor, device)
+
+    for module in (prepared, passage_groups, model_module):
+        monkeypatch.setattr(module, "moved", noted)
+    host = model.prepare(QUERIES, ANSWERS, retrieved=found)
+    assert host.tokens is not None and host.inputs is not None and moves == []
+    model(QUERIES, ANSWERS, prepared=host)
+    expected = [*host.tokens, found.doc_embeds, host.inputs.input_ids, host.inputs.attention_mask, host.labels]
+    kinds = [(tuple(value.shape), torch.float32 if value is found.doc_embeds else torch.int64) for value in expected]
+    # And the scores, which q(x) and the vectors have become, come to the generator.
+    assert sorted(moves, key=str) == sorted([*kinds, ((2, 3), torch.float32)], key=str)
