@@ -61,6 +61,7 @@ class AuditCitations:
         corpus: the passages that may be cited, one or more files or embedded editions.
         gold: `ragx-gold-v1`, a question file, or embedded questions.
         judge, nli: who judges what nobody labelled; `frozen` is nobody. `nli` is the checkpoint of an entailment model.
+        nli_labels: what its outputs mean, in order, where their names do not say.
         claims, task: how predictions are cut into claims.
         fail_under, max: gates.
         compare_with: the folder of an earlier audit.
@@ -72,6 +73,7 @@ class AuditCitations:
     gold: str | None = file()
     judge: str = one_of("frozen", "exact_span", "constraints", "lexical", "nli", "composite")
     nli: str | None = folder()
+    nli_labels: list[str] = MISSING
     claims: str = one_of("auto", "answer", "sentences")
     task: str = MISSING
     judge_packed: bool = MISSING
@@ -95,6 +97,7 @@ class JudgeAgreement:
     """Schema of configs/judge_agreement.yaml."""
 
     claims: str = file()
+    passages: str | None = file()
     tune_sets: list[str] = MISSING
     nli_checkpoint: str | None = folder()
     nli_labels: list[str] = MISSING

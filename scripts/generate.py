@@ -21,8 +21,9 @@ def main(raw: DictConfig) -> None:
     cfg = config.resolve(raw, schema.Generate)
     config.save(cfg, config.output_directory())
     output = Path(cfg.output or config.output_directory() / "predictions.jsonl")
-    questions = build.examples(cfg.data.questions, require_answers=False)
+    questions = build.examples(cfg.data.questions, data=cfg.data, require_answers=False)
     model = build.model(cfg).to(build.device(cfg.decoding.device))
+    build.check_labels(cfg.data, model.generator)
     predict_to_file(
         model,
         questions,
@@ -30,6 +31,7 @@ def main(raw: DictConfig) -> None:
         decoder=build.decoder(cfg.decoding.decoder, model.kind),
         settings=cfg.decoding.settings(),
         batch_size=cfg.decoding.batch_size,
+        labels=cfg.decoding.labels,
         provenance={"checkpoint": cfg.model.checkpoint, "questions": cfg.data.questions},
     )
     print(f"{output}: {len(questions)} predictions")

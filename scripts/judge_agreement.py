@@ -10,6 +10,7 @@ from omegaconf import DictConfig
 
 from ragx import atomic, config
 from ragx.experiments.judge_agreement import as_markdown, judge_agreement, load_nli, offline_judges, read_claims, split
+from ragx.experiments.wrong_answers import read_short_answers
 from ragx.schema_audit import JudgeAgreement
 
 
@@ -19,7 +20,8 @@ def main(raw: DictConfig) -> None:
     """Prints AUC, precision, recall and kappa of every judge and writes them as JSON and Markdown."""
     cfg = config.resolve(raw, JudgeAgreement)
     config.save(cfg, config.output_directory())
-    tune, report = split(read_claims(cfg.claims), tune_sets=cfg.tune_sets)
+    claims = read_claims(cfg.claims) if cfg.passages is None else read_short_answers(cfg.claims, cfg.passages)
+    tune, report = split(claims, tune_sets=cfg.tune_sets)
     nli = load_nli(cfg.nli_checkpoint, labels=cfg.nli_labels)
     results = judge_agreement(tune, report, offline_judges(tune, nli=nli))
     output = Path(cfg.output or config.output_directory() / "judge_agreement.json")

@@ -15,11 +15,13 @@ def main(raw: DictConfig) -> None:
     """Trains in the folder of the run and prints the checkpoint; the same `hydra.run.dir` again resumes that run."""
     cfg = config.resolve(raw, schema.Train)
     run_dir = config.output_directory()
-    examples = build.examples(cfg.data.train)
-    dev_examples = None if cfg.data.dev is None else build.examples(cfg.data.dev)
+    examples = build.examples(cfg.data.train, data=cfg.data, targets=True)
+    dev = cfg.data.dev
+    dev_examples = None if dev is None else build.examples(dev, data=cfg.data, targets=True)
     settings = cfg.training.settings(seed=cfg.experiment.seed)
     card = {"Run": {"name": cfg.experiment.name, "questions": cfg.data.train, "seed": settings.seed}}
     model = build.model(cfg)
+    build.check_labels(cfg.data, model.generator)
     if not (run_dir / "checkpoints" / "last").exists():  # a run that is refused must not rename what was done
         config.save(cfg, run_dir)
     result = train(model, examples, settings=settings, run_dir=run_dir, dev_examples=dev_examples, card=card)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ragx.citations.evidence import EvidenceStore
 from ragx.citations.gold import Gold
@@ -29,8 +30,7 @@ STATUSES = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimResult:
+class ClaimResult(NamedTuple):
     """What the audit says of one claim.
 
     Attributes:
@@ -129,7 +129,8 @@ def audit_trace(
 
 def _is_readable(key: PassageKey, trace: Trace, store: EvidenceStore) -> bool:
     resolution = store.resolve(key)
-    return resolution.resolved and resolution.evidence is not None and resolution.evidence.visible_to(trace.principal)
+    evidence = resolution.evidence if resolution.status == "resolved" else None
+    return evidence is not None and evidence.visible_to(trace.principal)
 
 
 def _audit_claim(

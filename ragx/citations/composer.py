@@ -138,7 +138,7 @@ def _trace(
         answer=Answer(),
         retrieved=tuple(Candidate(rank, key, score) for rank, (key, score) in enumerate(found, start=1)),
         packed=tuple(
-            replace(row, visible=(0, len(library[row.key].text)), sha256=library[row.key].evidence.passage.sha256)
+            row._replace(visible=(0, len(library[row.key].text)), sha256=library[row.key].evidence.passage.sha256)
             for row in packed
         ),
         dropped=(*dropped, *left),

@@ -146,14 +146,23 @@ class Support:
 
 
 def ask(judge: Judge, claim: str, passages: Sequence[Passage], *, question: str = "") -> tuple[str, str]:
-    """The label, and the judge that gave it.
-
-    An answer alone ("750") states nothing. A judge with a method `about(question)` is asked about the answer to that
-    question; one with a method `verdict` names which of its judges decided.
-    """
-    about = getattr(judge, "about", None)
-    asked: Any = about(question) if question and about is not None else judge
+    """The label, and the judge that gave it; one with a method `verdict` names which of its judges decided."""
+    asked, text = hypothesis(judge, claim, question=question)
     if hasattr(asked, "verdict"):
-        verdict = asked.verdict(claim, passages)
+        verdict = asked.verdict(text, passages)
         return verdict.label, verdict.judge
-    return asked.judge(claim, passages), asked.id
+    return asked.judge(text, passages), asked.id
+
+
+def hypothesis(judge: Judge, claim: str, *, question: str) -> tuple[Any, str]:
+    """The judge to ask and the text to ask it about, for a claim that answers `question`.
+
+    A claim that stands alone has the question "". An answer alone ("750") states nothing: a judge with a method `about`
+    is asked about the answer to that question, one that `reads_question` is given both as one text.
+    """
+    if not question:
+        return judge, claim
+    about = getattr(judge, "about", None)
+    if about is not None:
+        return about(question), claim
+    return judge, f"{question} {claim}" if getattr(judge, "reads_question", False) else claim

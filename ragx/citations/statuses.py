@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import unicodedata
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ragx.citations.evidence import Evidence, EvidenceStore
 from ragx.citations.judging import NOT_JUDGED, Support
@@ -28,8 +29,7 @@ INVALID = (*UNRESOLVABLE, *UNTRUSTED, "forbidden", *OUT_OF_CHAIN, *OUT_OF_DATE)
 GRANULARITIES = ("span", "page", "section", "chunk", "source")
 
 
-@dataclass(frozen=True, slots=True)
-class CitationResult:
+class CitationResult(NamedTuple):
     """What the audit says of one citation.
 
     Attributes:

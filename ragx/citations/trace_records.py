@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from ragx.citations.trace_checks import SCHEMA
 from ragx.records import PassageKey
@@ -19,8 +19,7 @@ from ragx.records import PassageKey
 Span = tuple[int, int]
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(NamedTuple):
     """One row of C: a passage that was retrieved.
 
     Attributes:
@@ -34,8 +33,7 @@ class Candidate:
     score: float
 
 
-@dataclass(frozen=True, slots=True)
-class Packed:
+class Packed(NamedTuple):
     """One row of S: a passage that the generator read.
 
     Attributes:
@@ -59,8 +57,7 @@ class Packed:
     sha256: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Dropped:
+class Dropped(NamedTuple):
     """A passage of C that is not in S, and why: duplicate, over_budget, below_k, acl, expired.
 
     Attributes:
@@ -101,8 +98,7 @@ class Answer:
     reason_code: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(NamedTuple):
     """One statement of an answer.
 
     Attributes:
@@ -120,8 +116,7 @@ class Claim:
     worthy: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Citation:
+class Citation(NamedTuple):
     """One citation as it was made.
 
     Attributes:
@@ -202,7 +197,7 @@ class Trace:
 
     def to_json(self) -> dict[str, Any]:
         """The JSON object of this trace; the inverse of `from_json`."""
-        lists = {name: [asdict(row) for row in getattr(self, attribute)] for name, attribute in _LISTS.items()}
+        lists = {name: [row._asdict() for row in getattr(self, attribute)] for name, attribute in _LISTS.items()}
         return {
             "schema": SCHEMA,
             "qid": self.qid,
@@ -229,12 +224,12 @@ class Trace:
             question=values["question"],
             answer=Answer(**values["answer"]),
             retrieved=tuple([Candidate(row["rank"], PassageKey(*row["key"]), row["score"]) for row in values["C"]]),
-            packed=tuple([Packed(**_located(row, "visible")) for row in values["S"]]),
+            packed=tuple([_packed(row) for row in values["S"]]),
             dropped=tuple(Dropped(**{**row, "key": PassageKey(*row["key"])}) for row in values.get("dropped") or ()),
             budget=None if budget is None else Budget(**budget),
             extra_retrieval=tuple(PassageKey(*key) for key in values.get("extra_retrieval") or ()),
             claims=tuple([Claim(**{**row, "span": _span(row.get("span"))}) for row in values["claims"]]),
-            citations=tuple([Citation(**_located(row, "evidence_span")) for row in values["citations"]]),
+            citations=tuple([_citation(row) for row in values["citations"]]),
             as_of=values.get("as_of"),
             principal=tuple(values.get("principal") or ("public",)),
             task=values.get("task") or "qa_short",
@@ -252,12 +247,13 @@ def _span(value: Any) -> Span | None:
     return None if value is None else (value[0], value[1])
 
 
-def _located(row: Mapping[str, Any], span: str) -> dict[str, Any]:
-    """The fields of a row with a key, kept as it is where it is malformed, and a span."""
-    located = dict(row)
-    located["key"] = as_key(row.get("key"))
-    located[span] = _span(row.get(span))
-    return located
+def _packed(row: Mapping[str, Any]) -> Packed:
+    return Packed(**{**row, "key": PassageKey(*row["key"]), "visible": _span(row.get("visible"))})
+
+
+def _citation(row: Mapping[str, Any]) -> Citation:
+    """A key is kept as it is where it is malformed."""
+    return Citation(**{**row, "key": as_key(row.get("key")), "evidence_span": _span(row.get("evidence_span"))})
 
 
 def as_key(value: Any) -> Any:

@@ -104,7 +104,9 @@ def _audit(config: AuditCitations, auditor: Auditor, spool: Spool, folder: Path,
 
 def _build(config: AuditCitations) -> Auditor:
     store = read_corpus(config.corpus)
-    judge = None if config.judge == FROZEN else build_judge(config.judge, checkpoint=config.nli)
+    judge = (
+        None if config.judge == FROZEN else build_judge(config.judge, checkpoint=config.nli, labels=config.nli_labels)
+    )
     salt = config.redaction_salt.encode() if config.redaction_salt else salt_of(_restricted_texts(store))
     return Auditor(
         path=Path(config.predictions),
@@ -159,7 +161,17 @@ def _warnings(config: AuditCitations, n_questions: int, n_errors: int) -> list[s
 
 def _manifest(config: AuditCitations, judge: str) -> dict[str, Any]:
     """What the audit was made from and how; the number of processes changes nothing and is not part of it."""
-    settings = ("claims", "task", "judge_packed", "trec_per_sentence", "lenient", "strict", "report_questions", "seed")
+    settings = (
+        "nli_labels",
+        "claims",
+        "task",
+        "judge_packed",
+        "trec_per_sentence",
+        "lenient",
+        "strict",
+        "report_questions",
+        "seed",
+    )
     return {
         "schema": SCHEMA,
         "inputs": {

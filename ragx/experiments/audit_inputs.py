@@ -13,7 +13,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ragx.citations.dates import is_date
 from ragx.citations.evidence import Evidence, EvidenceStore
 from ragx.citations.from_predictions import trace_of
 from ragx.citations.gold import Gold
@@ -25,6 +24,7 @@ from ragx.data.tasks import read_examples
 from ragx.data.world_leaders.editions import edition
 from ragx.data.world_leaders.facts import EDITIONS
 from ragx.data.world_leaders.questions import hot_swap_questions, questions
+from ragx.dates import is_date
 from ragx.errors import ConfigError
 from ragx.jsonl import Row, read_lines, read_rows
 from ragx.limits import EMBEDDED

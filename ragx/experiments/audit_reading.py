@@ -21,7 +21,7 @@ from typing import IO, NamedTuple
 
 from ragx.errors import DataError
 from ragx.experiments.audit_summary import Figures
-from ragx.experiments.audit_worker import Auditor, Line, Outcome
+from ragx.experiments.audit_worker import Auditor, Line, Outcome, Plain
 from ragx.jsonl import read_lines
 
 FILES = ("claims", "citations", "stages")
@@ -69,7 +69,7 @@ class Spool:
         """Puts the lines of one question away."""
         places = []
         for i, name in enumerate(FILES):
-            raw = getattr(outcome, name).encode("utf-8")
+            raw: bytes = getattr(outcome, name)
             self._files[i].write(raw)
             places.append((self._ends[i], len(raw)))
             self._ends[i] += len(raw)
@@ -132,7 +132,7 @@ def _outcomes(auditor: Auditor, lines: Iterable[Line], *, workers: int) -> Itera
     method = "fork" if "fork" in multiprocessing.get_all_start_methods() else "spawn"
     with multiprocessing.get_context(method).Pool(workers, initializer=_start, initargs=(auditor,)) as pool:
         for outcomes in pool.imap(_audit_chunk, chunks):
-            yield from outcomes
+            yield from map(Outcome.of, outcomes)
 
 
 @contextmanager
@@ -157,6 +157,6 @@ def _start(auditor: Auditor) -> None:
     gc.disable()  # the process ends with its work
 
 
-def _audit_chunk(lines: Sequence[Line]) -> list[Outcome]:
+def _audit_chunk(lines: Sequence[Line]) -> list[Plain]:
     assert _auditor is not None  # the pool's initializer has run
-    return [_auditor.outcome(line, raw) for line, raw in lines]
+    return [_auditor.outcome(line, raw).plain() for line, raw in lines]

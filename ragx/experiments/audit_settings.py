@@ -21,6 +21,7 @@ def audit_settings(
     usual: dict[str, Any] = {
         "judge": "composite",
         "nli": None,
+        "nli_labels": [],
         "claims": "auto",
         "task": "",
         "judge_packed": True,

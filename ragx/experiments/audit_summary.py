@@ -12,8 +12,7 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -62,14 +61,47 @@ MEANING = {
 }
 
 
-@dataclass
-class _Column:
-    """One figure: the questions that have it, each with hits and cases; a score of a question is hits of one case."""
+NAMES = tuple(name for names in SECTIONS.values() for name in names)
+_PLACE = {name: i for i, name in enumerate(NAMES)}
+_shared: dict[tuple[str, str], tuple[str, str]] = {}
 
-    rows: array[int] = field(default_factory=lambda: array("q"))
-    hits: array[float] = field(default_factory=lambda: array("d"))
-    cases: array[float] = field(default_factory=lambda: array("d"))
-    micro: bool = False
+
+class Addend(NamedTuple):
+    """What one question adds to the figures, small enough to send from process to process.
+
+    Attributes:
+        groups: what the question belongs to: (table, name).
+        numbers: hits and cases of every name in `NAMES`, float64; 0 and 0 where it has nothing to say. A score of a
+            question is hits of one case.
+        micro: bit i is set where it gave the figure `NAMES[i]` as a ratio.
+        counted: what happened in it, with how often.
+        pairs: (posterior, whether the passage supports the claim), of judged passages.
+        outcome: (answerable, answered); None without gold data.
+    """
+
+    groups: tuple[tuple[str, str], ...]
+    numbers: bytes
+    micro: int
+    counted: tuple[tuple[tuple[str, str], int], ...]
+    pairs: tuple[tuple[float, bool], ...]
+    outcome: tuple[bool, bool] | None
+
+
+def addend(question: QuestionScores) -> Addend:
+    """The scores of one question in the form that figures add up."""
+    numbers, micro = array("d", bytes(16 * len(NAMES))), 0
+    for name, value in question.values.items():
+        place = _PLACE.get(name)
+        if place is None or value is None:
+            continue
+        if isinstance(value, Ratio):
+            micro |= 1 << place
+            numbers[2 * place], numbers[2 * place + 1] = value
+        else:
+            numbers[2 * place], numbers[2 * place + 1] = value, 1.0
+    # One object for equal pairs, which a pickle of many questions then holds once.
+    counted = tuple((_shared.setdefault(pair, pair), n) for pair, n in Counter(question.counted).items())
+    return Addend(question.groups, numbers.tobytes(), micro, counted, question.pairs, question.outcome)
 
 
 class Figures:
@@ -77,25 +109,21 @@ class Figures:
 
     def __init__(self) -> None:
         self.n_questions = 0
-        self._columns = {name: _Column() for names in SECTIONS.values() for name in names}
+        self._numbers = array("d")
+        self._micro = 0
         self._members: dict[tuple[str, str], array[int]] = {}
         self._counts: Counter[tuple[str, str]] = Counter()
         self._outcomes: Counter[tuple[bool, bool]] = Counter()
         self._posteriors, self._supporting = array("d"), array("b")
 
-    def add(self, question: QuestionScores) -> None:
+    def add(self, question: Addend) -> None:
         """Takes in one question."""
-        for name, value in question.values.items():
-            if name in self._columns and value is not None:
-                column = self._columns[name]
-                ratio = value if isinstance(value, Ratio) else Ratio(value, 1.0)
-                column.micro = column.micro or ratio is value
-                column.rows.append(self.n_questions)
-                column.hits.append(ratio.hits)
-                column.cases.append(ratio.of)
+        self._numbers.frombytes(question.numbers)
+        self._micro |= question.micro
         for group in question.groups:
             self._members.setdefault(group, array("q")).append(self.n_questions)
-        self._counts.update(question.counted)
+        for pair, n in question.counted:
+            self._counts[pair] += n
         if question.outcome is not None:
             self._outcomes[question.outcome] += 1
         for posterior, supporting in question.pairs:
@@ -133,9 +161,8 @@ class Figures:
 
     def _metric(self, name: str, seed: int, rows: Sequence[int] | None = None) -> dict[str, Any]:
         """One figure: micro where questions give ratios, macro where they give numbers."""
-        column = self._columns[name]
-        pairs = np.zeros((self.n_questions, 2))
-        pairs[np.asarray(column.rows)] = np.stack([np.asarray(column.hits), np.asarray(column.cases)], 1)
+        place = _PLACE[name]
+        pairs = np.asarray(self._numbers).reshape(-1, len(NAMES), 2)[:, place]
         pairs = pairs if rows is None else pairs[np.asarray(rows)]
         found = aggregate_ratio(pairs, seed=seed)
         return {
@@ -143,7 +170,7 @@ class Figures:
             "n": found.n,
             "n_null": found.n_null,
             "ci95": None if found.ci95 is None else [rounded(bound) for bound in found.ci95],
-            "level": "micro" if column.micro else "macro",
+            "level": "micro" if self._micro >> place & 1 else "macro",
             "cases": int(pairs[:, 1].sum()),
         }
 

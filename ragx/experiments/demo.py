@@ -33,7 +33,8 @@ from ragx.experiments.hot_swap import answer_matrix
 from ragx.experiments.predict import predict_to_file
 from ragx.model import RagModel
 from ragx.records import Example
-from ragx.retriever.dense import DenseRetriever, build_index
+from ragx.retriever.building import build_index
+from ragx.retriever.dense import DenseRetriever
 from ragx.schema import Demo
 from ragx.training.loop import train
 
@@ -134,7 +135,7 @@ def _index(config: Demo, run_dir: Path, stages: Stages) -> tuple[dict[str, Path]
     for name, directory in indexes.items():
         with stages.stage(f"index.{name}"):
             build_index(edition(name), passage_encoder=encoder, directory=directory, edition=name, reuse=True)
-    return indexes, DenseRetriever.open(indexes[EDITIONS[0]], passage_encoder_fingerprint=encoder.fingerprint())
+    return indexes, DenseRetriever.open(indexes[EDITIONS[0]], passage_encoder=encoder)
 
 
 def _model(config: Demo, name: str, retriever: DenseRetriever) -> RagModel:

@@ -130,7 +130,10 @@ def summarize(answers: Answers, questions: Mapping[str, Sequence[Example]]) -> d
     """
     scored = {
         index: {
-            asked: [exact_match(p.answer, e.answers) for p, e in paired(predictions, questions[asked])]
+            asked: [
+                exact_match(prediction=prediction.answer, answers=example.answers)
+                for prediction, example in paired(predictions, questions[asked])
+            ]
             for asked, predictions in row.items()
         }
         for index, row in answers.items()

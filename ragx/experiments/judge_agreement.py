@@ -21,6 +21,7 @@ from ragx.citations.judges.composite import CompositeJudge
 from ragx.citations.judges.constraints import ConstraintJudge
 from ragx.citations.judges.exact_span import ExactSpanJudge
 from ragx.citations.judges.lexical import LexicalJudge, WordWeights
+from ragx.citations.judging import hypothesis
 from ragx.errors import ConfigError
 from ragx.jsonl import Row, read_rows
 from ragx.protocols import Judge, ScoringJudge
@@ -36,7 +37,13 @@ _NUMBER = re.compile(r"^\s*\[\d+\]\s*")
 
 @dataclass(frozen=True, slots=True)
 class LabelledClaim:
-    """A claim, what was cited for it, and whether people say that it is fully supported."""
+    """A claim, what was cited for it, and whether people say that it is fully supported.
+
+    Attributes:
+        id, set, source: the row, the part of the file that it belongs to, where it comes from.
+        question, claim, passages, supported: what is judged, and the label.
+        short: whether the claim is a short answer, which says nothing without its question.
+    """
 
     id: str
     set: str
@@ -45,6 +52,7 @@ class LabelledClaim:
     claim: str
     passages: tuple[Passage, ...]
     supported: bool
+    short: bool = False
 
     @classmethod
     def from_row(cls, row: Row) -> LabelledClaim:
@@ -151,9 +159,10 @@ def _measured(judge: Judge, tune: Sequence[LabelledClaim], report: Sequence[Labe
 
 def _score(judge: Judge, claim: LabelledClaim) -> float | None:
     """The judge's score, or its label as a number; None where it did not judge."""
-    if isinstance(judge, ScoringJudge):
-        return judge.score(claim.claim, claim.passages)
-    return _LABEL_SCORES.get(judge.judge(claim.claim, claim.passages))
+    asked, text = hypothesis(judge, claim.claim, question=claim.question if claim.short else "")
+    if isinstance(asked, ScoringJudge):
+        return asked.score(text, claim.passages)
+    return _LABEL_SCORES.get(asked.judge(text, claim.passages))
 
 
 def _threshold(truth: Sequence[bool], scores: Sequence[float | None]) -> float:

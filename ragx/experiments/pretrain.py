@@ -180,8 +180,8 @@ GENERATOR_DATA = (
 )
 BI_ENCODER_DATA = (
     "Pairs of a sentence with one name or date masked and a passage that states the fact in other words, from the "
-    "embedded knowledge base as of 2016-12, from invented countries, and with invented people at the head of real ones; "
-    "in-batch negatives, and one negative each: of the same country, or the same office of another one."
+    "embedded knowledge base as of 2016-12, from invented countries, and with invented people at the head of real "
+    "ones; in-batch negatives, and one negative each: of the same country, or the same office of another one."
 )
 
 

@@ -28,7 +28,6 @@ from transformers.utils import logging as transformers_logging
 
 from ragx import atomic
 from ragx.errors import CheckpointError, IndexMismatchError
-from ragx.generator.seq2seq import Seq2SeqGenerator
 from ragx.model import RagModel
 from ragx.protocols import Retriever
 from ragx.retriever.query_encoder import QueryEncoder
@@ -36,7 +35,9 @@ from ragx.training.model_card import model_card
 from ragx.training.record import (
     FORMAT,
     GENERATOR_OPTIONS,
+    GENERATORS,
     RECORD,
+    SEPARATOR,
     read_json,
     read_record,
     require_replaceable,
@@ -115,7 +116,9 @@ def load_checkpoint(
         )
     if retriever is not None and record["index"]:
         _require_same_encoder(retriever, record["index"], directory)
-    parts: dict[str, Any] = {"generator": _open(Seq2SeqGenerator, directory, "generator", record)}
+    parts: dict[str, Any] = {
+        "generator": _open(GENERATORS[record["parts"]["generator"]], directory, "generator", record)
+    }
     if "query_encoder" in record["parts"]:
         parts["query_encoder"] = _open(QueryEncoder, directory, "query_encoder", record)
     model = RagModel(
@@ -166,6 +169,7 @@ def read_state(directory: str | Path) -> TrainingState:
 
 def _record(model: RagModel, directory: Path) -> dict[str, Any]:
     inputs = model.generator.inputs
+    options = [*GENERATOR_OPTIONS, *([] if inputs.separator is None else [SEPARATOR])]
     parts = {"generator": type(model.generator).__name__}
     if model.query_encoder is not None:
         parts["query_encoder"] = type(model.query_encoder).__name__
@@ -175,7 +179,7 @@ def _record(model: RagModel, directory: Path) -> dict[str, Any]:
         "n_docs": model.n_docs,
         "max_target_length": model.max_target_length,
         "parts": parts,
-        "generator": {name: getattr(inputs, name) for name in GENERATOR_OPTIONS},
+        "generator": {name: getattr(inputs, name) for name in options},
         "freeze_query_encoder": model.freeze_query_encoder,
         "index": _index_reference(model.retriever, directory),
         "versions": {"torch": torch.__version__, "transformers": transformers.__version__},

@@ -1,4 +1,4 @@
-"""`torch.compile` for the two halves of the generator that are called in training; it changes speed, not results.
+"""`torch.compile` for the networks of the generator that are called in training; it changes speed, not results.
 
 Compiled in place: names of weights, checkpoints and the other paths through the model stay as they are.
 """
@@ -14,7 +14,7 @@ from contextlib import contextmanager
 import torch
 
 from ragx.errors import ConfigError
-from ragx.generator.seq2seq import Seq2SeqGenerator
+from ragx.generator.pretrained import PretrainedGenerator
 
 COMPILERS = ("c++", "g++", "clang++")
 
@@ -31,13 +31,13 @@ def require_compiler(device: torch.device) -> None:
 
 
 @contextmanager
-def compiled(generator: Seq2SeqGenerator, *, enabled: bool, backend: str = "inductor") -> Iterator[None]:
-    """Compiles encoder and decoder for as long as the block lasts; shapes may vary from batch to batch."""
-    halves = [generator.model.get_encoder(), generator.model.get_decoder()] if enabled else []
-    for half in halves:
-        half.compile(dynamic=True, backend=backend)
+def compiled(generator: PretrainedGenerator, *, enabled: bool, backend: str = "inductor") -> Iterator[None]:
+    """Compiles the generator's networks for as long as the block lasts; shapes may vary from batch to batch."""
+    networks = generator.networks if enabled else []
+    for network in networks:
+        network.compile(dynamic=True, backend=backend)
     try:
         yield
     finally:
-        for half in halves:
-            half._compiled_call_impl = None  # what nn.Module.compile set; there is no method that takes it back
+        for network in networks:
+            network._compiled_call_impl = None  # what nn.Module.compile set; there is no method that takes it back

@@ -3,8 +3,9 @@
 A row is appended as soon as its step is done. A run that resumes at step s keeps the rows up to s and drops the others
 and any torn last line; the steps it repeats write their rows anew. The file needs no tracker and no network.
 
-    step, loss, reduction, lr/<group>, grad_norm/<group>, distinct_top1, queries, prior_entropy (nats),
-    tokens, examples, tokens_per_second, examples_per_second, seconds, skipped_steps,
+    step, loss, reduction, lr/<group>, grad_norm/<group>, distinct_top1, queries, prior_entropy, posterior_entropy,
+    kl_posterior_prior (nats; `ragx.training.collapse`), tokens, examples, tokens_per_second, examples_per_second,
+    seconds, skipped_steps,
     eval/<metric> where the step was evaluated
 """
 

@@ -65,16 +65,28 @@ def build_optimizer(
         TrainingError: see `trainable`.
     """
     rates = {"generator": generator_lr, "query_encoder": query_encoder_lr}
-    groups: list[dict[str, Any]] = []
-    for name, parameters in trainable(model).items():
+    return adamw(trainable(model), rates=rates, weight_decay=weight_decay, betas=betas, epsilon=epsilon)
+
+
+def adamw(
+    groups: Mapping[str, Mapping[str, nn.Parameter]],
+    *,
+    rates: Mapping[str, float],
+    weight_decay: float,
+    betas: tuple[float, float],
+    epsilon: float,
+) -> AdamW:
+    """AdamW over parameters by group and name, with the peak rate of each group; see `build_optimizer`."""
+    named: list[dict[str, Any]] = []
+    for name, parameters in groups.items():
         common = {"lr": rates[name], "initial_lr": rates[name]}
         matrices = [p for p in parameters.values() if p.ndim >= 2 or weight_decay == 0]
         vectors = [p for p in parameters.values() if p.ndim < 2 and weight_decay != 0]
         if matrices:
-            groups.append({"name": name, "params": matrices, "weight_decay": weight_decay, **common})
+            named.append({"name": name, "params": matrices, "weight_decay": weight_decay, **common})
         if vectors:
-            groups.append({"name": name + NO_DECAY, "params": vectors, "weight_decay": 0.0, **common})
-    return AdamW(groups, betas=betas, eps=epsilon, fused=True)
+            named.append({"name": name + NO_DECAY, "params": vectors, "weight_decay": 0.0, **common})
+    return AdamW(named, betas=betas, eps=epsilon, fused=True)
 
 
 @dataclass(frozen=True)

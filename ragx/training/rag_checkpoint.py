@@ -103,6 +103,9 @@ def export_rag(model: RagModel, directory: str | Path) -> Path:
             f"model must be a RAG model with a DPR query encoder to export, got {model.kind} with {encoder}. "
             "Use save_checkpoint, whose halves open alone."
         )
+    if not isinstance(model.generator, Seq2SeqGenerator):
+        got = type(model.generator.model).__name__
+        raise CheckpointError(f"generator must be an encoder-decoder to export, got {got}. Use save_checkpoint.")
     parts = {"question_encoder": tower.model, "generator": model.generator.model}
     peer = CLASSES[model.kind](config=_config(model, tower), **parts)
     if getattr(tower.tokenizer, "backend_tokenizer", None) is not None:

@@ -12,12 +12,19 @@ from typing import Any
 
 from ragx import atomic
 from ragx.errors import CheckpointError
+from ragx.generator.causal_lm import CausalLMGenerator
+from ragx.generator.pretrained import PretrainedGenerator
+from ragx.generator.seq2seq import Seq2SeqGenerator
 from ragx.model import MODEL_KINDS
 
 FORMAT = 1
 RECORD = "ragx.json"
 PARTS = ("generator", "query_encoder")
+GENERATORS: dict[str, type[PretrainedGenerator]] = {
+    known.__name__: known for known in (Seq2SeqGenerator, CausalLMGenerator)
+}
 GENERATOR_OPTIONS = ("max_length", "template", "bos_in_labels")
+SEPARATOR = "separator"  # of a decoder-only model alone
 
 
 def _is_count(value: Any) -> bool:
@@ -26,13 +33,14 @@ def _is_count(value: Any) -> bool:
 
 def _is_parts(value: Any) -> bool:
     known = isinstance(value, dict) and set(value) <= set(PARTS) and "generator" in value
-    return known and all(isinstance(name, str) for name in value.values())
+    return known and all(isinstance(name, str) for name in value.values()) and value["generator"] in GENERATORS
 
 
 def _is_options(value: Any) -> bool:
     return (
         isinstance(value, dict)
-        and set(value) == set(GENERATOR_OPTIONS)
+        and set(value) - {SEPARATOR} == set(GENERATOR_OPTIONS)
+        and isinstance(value.get(SEPARATOR, ""), str)
         and _is_count(value["max_length"])
         and isinstance(value["template"], str)
         and isinstance(value["bos_in_labels"], bool)
@@ -47,7 +55,7 @@ _KEYS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "kind": (f"be one of {', '.join(MODEL_KINDS)}", lambda value: isinstance(value, str) and value in MODEL_KINDS),
     "n_docs": ("be a whole number >= 1", _is_count),
     "max_target_length": ("be a whole number >= 1", _is_count),
-    "parts": ("name the class of generator and, where there is one, query_encoder", _is_parts),
+    "parts": (f"name query_encoder, where there is one, and generator, of {', '.join(GENERATORS)}", _is_parts),
     "generator": (f"be an object with {', '.join(GENERATOR_OPTIONS)}", _is_options),
     "freeze_query_encoder": ("be true or false", lambda value: isinstance(value, bool)),
     "index": ("be null or an object with a fingerprint", _is_index),

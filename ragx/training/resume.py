@@ -10,7 +10,7 @@ import hashlib
 import json
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -18,7 +18,7 @@ from ragx.errors import CheckpointError, ConfigError
 from ragx.model import RagModel
 from ragx.records import Example
 from ragx.training.selection import Selection
-from ragx.training.settings import TrainingSettings, changes
+from ragx.training.settings import changes
 
 logger = logging.getLogger(__name__)
 
@@ -69,14 +69,17 @@ def identity(
         "model.freeze_query_encoder": model.freeze_query_encoder,
         "model.passages_at_once": model.passages_at_once,
         "retriever.fingerprint": model.retriever.fingerprint if model.retriever is not None else None,
-        "data.examples": _digest(examples),
-        "data.dev_examples": _digest(dev_examples),
+        "data.examples": digest(example.to_json() for example in examples),
+        "data.dev_examples": digest(example.to_json() for example in dev_examples),
         "processes": processes,
     }
 
 
-def require_same(record: Mapping[str, Any], settings: TrainingSettings, reads: Mapping[str, Any]) -> None:
+def require_same(record: Mapping[str, Any], settings: Any, reads: Mapping[str, Any]) -> None:
     """Refuses to go on with another run than the one that wrote `record`.
+
+    Args:
+        settings: a flat record of settings, of this loop or of `bi_encoder_loop`.
 
     Raises:
         ConfigError: one sentence for each key that differs.
@@ -106,8 +109,10 @@ def finite_or_none(metrics: Mapping[str, float]) -> dict[str, float | None]:
     return {name: float(value) if math.isfinite(value) else None for name, value in metrics.items()}
 
 
-def _digest(examples: Sequence[Example]) -> str:
-    digest = hashlib.sha256()
-    for example in examples:
-        digest.update(json.dumps(example.to_json(), ensure_ascii=False, sort_keys=True).encode())
-    return f"{len(examples)} examples, sha256 {digest.hexdigest()[:16]}"
+def digest(rows: Iterable[Mapping[str, Any]]) -> str:
+    """Names a list of JSON objects by their number and content."""
+    found, count = hashlib.sha256(), 0
+    for row in rows:
+        count += 1
+        found.update(json.dumps(row, ensure_ascii=False, sort_keys=True).encode())
+    return f"{count} examples, sha256 {found.hexdigest()[:16]}"

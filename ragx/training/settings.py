@@ -128,7 +128,7 @@ class TrainingSettings:
         return found
 
 
-def changes(before: Mapping[str, Any], settings: TrainingSettings) -> list[str]:
+def changes(before: Mapping[str, Any], settings: Any) -> list[str]:
     """What differs from the settings `before` that an interrupted run was started with, one sentence a key.
 
     A run at a constant rate may be made longer: its first steps stay the same.

@@ -28,10 +28,10 @@ from ragx.errors import TrainingError
 from ragx.generator.prepared import Prepared, moved
 from ragx.model import RagModel
 from ragx.records import Example
+from ragx.training.collapse import CollapseWatch, IgnoredWatch, posterior_figures, prior_entropy
 from ragx.training.optim import Schedule, gradient_norms, trainable, without_gradient
 from ragx.training.settings import TrainingSettings
 from ragx.training.sharding import local
-from ragx.training.watch import CollapseWatch, prior_entropy
 
 logger = logging.getLogger(__name__)
 MOST_SKIPPED = 30  # overflows in a row; fp16 loss scaling starts at 2**16 and halves with each
@@ -70,7 +70,7 @@ class Stepper:
         self.skipped_steps = 0
         self._skipped_in_a_row = 0
         self._checked = False
-        self._watch = CollapseWatch()
+        self._watch, self._ignored = CollapseWatch(), IgnoredWatch(n_docs=source.n_docs)
 
     def prepare(self, batch: Sequence[Example]) -> list[Prepared]:
         """What the host can do for this process's micro-batches of a batch before their step, in any thread."""
@@ -99,8 +99,9 @@ class Stepper:
         top_rows = self._top_rows(outputs, len(batch))
         # The one look at the device: double precision holds row numbers of any index.
         values = torch.cat([totals.double(), norms.to(totals).double(), top_rows.to(totals.device).double()]).tolist()
-        loss, nll, tokens, entropy = values[:4]
-        norm_values, rows = values[4 : 4 + len(norms)], [int(row) for row in values[4 + len(norms) :] if row >= 0]
+        loss, nll, tokens, *retrieval = values[: len(totals)]
+        norm_values = values[len(totals) : len(totals) + len(norms)]
+        rows = [int(row) for row in values[len(totals) + len(norms) :] if row >= 0]
         count = len(batch) if self.settings.reduction == "mean_sequence" else tokens
         self._update(step, batch, outputs, finite=all(map(math.isfinite, [loss, *norm_values])))
         seconds = time.perf_counter() - started
@@ -108,7 +109,8 @@ class Stepper:
         row |= {"nll": nll / count} if self.settings.label_smoothing > 0 else {}
         row |= {f"lr/{group}": rate for group, rate in rates.items()}
         row |= {f"grad_norm/{group}": value for group, value in zip(self.groups, norm_values, strict=True)}
-        row |= self._retrieval(batch, rows, entropy / len(batch))
+        row |= self._retrieval(batch, rows, [total / len(batch) for total in retrieval])
+        self._ignored.add(row)
         return row | {
             "tokens": int(tokens),
             "examples": len(batch),
@@ -139,7 +141,7 @@ class Stepper:
             with self._synchronized(last=number == len(shares) - 1), self._naming_memory(len(share)):
                 output = self.model(queries, answers, prepared=host_work, label_smoothing=self.settings.label_smoothing)
                 self.accelerator.backward(output.smoothed_nll.sum() * weight)
-            outputs.append(_Kept(output))
+            outputs.append(_Kept(self.source.kind, output))
         return outputs
 
     def _synchronized(self, *, last: bool) -> AbstractContextManager[Any]:
@@ -228,32 +230,38 @@ class Stepper:
             if float(norm) == 0:
                 logger.warning("the gradient of %s is exactly 0 (with n_docs=1 the prior is 1 whatever q(x) is)", group)
 
-    def _retrieval(self, batch: Sequence[Example], rows: Sequence[int], entropy: float) -> dict[str, Any]:
+    def _retrieval(self, batch: Sequence[Example], rows: Sequence[int], means: Sequence[float]) -> dict[str, Any]:
         if not rows:
             return {}
         queries = [example.query for example in batch]
         self._watch.add(queries, rows)
-        return {"distinct_top1": len(set(rows)), "queries": len(set(queries)), "prior_entropy": entropy}
+        counts = {"distinct_top1": len(set(rows)), "queries": len(set(queries))}
+        return counts | dict(zip(("prior_entropy", "posterior_entropy", "kl_posterior_prior"), means, strict=True))
 
 
 class _Kept:
-    """What of a forward pass outlives its graph: loss and nll (B,), prior entropy (), tokens, top-1 rows (B,)."""
+    """What of a forward pass outlives its graph: loss and nll (B,), tokens, top-1 rows (B,), figures of the prior.
 
-    def __init__(self, output: Any) -> None:
+    `retrieval` (3,) sums prior entropy, posterior entropy and KL over the queries, 0 without retrieval.
+    """
+
+    def __init__(self, kind: str, output: Any) -> None:
         self.loss: Tensor = output.smoothed_nll.detach().float()
         self.nll: Tensor = output.nll.detach().float()
         self.n_tokens: int = output.n_tokens
-        self.entropy = self.nll.new_zeros(())
+        self.retrieval = self.nll.new_zeros(3)
         self.top_rows: Tensor | None = None
         if output.doc_logprobs is not None:
-            self.entropy = prior_entropy(output.doc_logprobs).sum()
+            entropy, divergence = posterior_figures(kind, output.token_logprobs, output.doc_logprobs)
+            figures = (prior_entropy(output.doc_logprobs), entropy, divergence)
+            self.retrieval = torch.stack([figure.sum() for figure in figures])
         if output.retrieved is not None:
             self.top_rows = torch.as_tensor(output.retrieved.rows[:, 0])
 
 
 def _totals(outputs: Sequence[_Kept]) -> Tensor:
-    """Sums over this process's share, (4,): loss, nll, target tokens, prior entropy."""
+    """Sums over this process's share, (6,): loss, nll, target tokens, prior and posterior entropy, KL."""
     loss, nll = (torch.cat(values).sum() for values in ([o.loss for o in outputs], [o.nll for o in outputs]))
-    entropy = torch.stack([output.entropy for output in outputs]).sum()
+    retrieval = torch.stack([output.retrieval for output in outputs]).sum(0)
     tokens = nll.new_full((), sum(output.n_tokens for output in outputs))  # filled on the device, not copied there
-    return torch.stack([loss, nll, tokens, entropy])
+    return torch.cat([torch.stack([loss, nll, tokens]), retrieval])

@@ -15,7 +15,8 @@ from ragx.decoding.settings import DecodingSettings
 from ragx.generator.seq2seq import Seq2SeqGenerator
 from ragx.model import RagModel
 from ragx.records import Example, Passage
-from ragx.retriever.dense import DenseRetriever, build_index
+from ragx.retriever.building import build_index
+from ragx.retriever.dense import DenseRetriever
 from ragx.retriever.passage_encoder import PassageEncoder
 from ragx.retriever.query_encoder import QueryEncoder
 

@@ -20,7 +20,8 @@ from transformers import (
 from ragx.generator.seq2seq import Seq2SeqGenerator
 from ragx.model import RagModel
 from ragx.records import Example, Passage
-from ragx.retriever.dense import DenseRetriever, build_index
+from ragx.retriever.building import build_index
+from ragx.retriever.dense import DenseRetriever
 from ragx.retriever.passage_encoder import PassageEncoder
 from ragx.retriever.query_encoder import QueryEncoder
 from ragx.training.vocabulary import BERT_SPECIALS, byte_level_bpe

@@ -19,7 +19,8 @@ from ragx.decoding.beam import DecodingSettings
 from ragx.errors import CheckpointError, IndexMismatchError
 from ragx.model import RagModel
 from ragx.records import Example
-from ragx.retriever.dense import DenseRetriever, build_index
+from ragx.retriever.building import build_index
+from ragx.retriever.dense import DenseRetriever
 from ragx.retriever.passage_encoder import PassageEncoder
 from ragx.training.checkpoint import (
     TrainingState,

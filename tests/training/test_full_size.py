@@ -18,7 +18,7 @@ import pytest
 from transformers import BartConfig, BartForConditionalGeneration, DPRConfig, DPRContextEncoder, DPRQuestionEncoder
 
 from ragx.data.tasks import write_examples
-from ragx.retriever.dense import build_index
+from ragx.retriever.building import build_index
 from ragx.retriever.passage_encoder import PassageEncoder
 from ragx.training.metrics_log import read_metrics
 from ragx.training.record import read_record

@@ -56,7 +56,8 @@ def test_training_lowers_the_loss_of_each_kind_and_logs_every_step(
     initial, final = result.initial_metrics["nll"], result.final_metrics["nll"]
     assert initial is not None and final is not None and final < 0.9 * initial
     assert (result.step, result.best_step, result.best_value) == (12, 12, final)
-    retrieval = {"distinct_top1", "queries", "prior_entropy", "lr/query_encoder", "grad_norm/query_encoder"}
+    retrieval = {"distinct_top1", "queries", "prior_entropy", "posterior_entropy", "kl_posterior_prior"}
+    retrieval |= {"lr/query_encoder", "grad_norm/query_encoder"}
     assert retrieval <= set(rows[0]) if kind != "closed_book" else not retrieval & set(rows[0])
 
 
@@ -251,7 +252,7 @@ def test_a_query_encoder_that_the_loss_does_not_reach_is_an_error(
     make_model: MakeModel, examples: list[Example], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = make_model()
-    monkeypatch.setattr(model, "_doc_scores", lambda q, r: torch.as_tensor(r.doc_scores))
+    monkeypatch.setattr("ragx.model.doc_scores_of", lambda found, q, device: torch.as_tensor(found.doc_scores))
     with pytest.raises(TrainingError, match="query_encoder must receive a gradient, got none for any"):
         train(model, examples, settings=SETTINGS, run_dir=tmp_path)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,14 +14,15 @@ from torch import nn
 
 from ragx.errors import TrainingError
 from ragx.records import Example
+from ragx.training.collapse import prior_entropy
 from ragx.training.optim import build_optimizer, build_schedule
 from ragx.training.settings import TrainingSettings
 from ragx.training.step import MOST_SKIPPED, Stepper, seed_step
-from ragx.training.watch import WINDOW, CollapseWatch, prior_entropy
 
 # The answer spells the target tokens and the sum of their negative log-probabilities under a weight of 1: "9:9.0".
 ONE_AND_NINE = [Example("short", "a", ("1:2.0",)), Example("long", "b", ("9:9.0",))]
 PRIOR = torch.tensor([0.5, 0.25, 0.25]).log()
+EXPLAINED = torch.tensor([[0.25], [0.5], [0.5]]).log()  # p(y|x,z), which makes the posterior even
 
 
 class Scripted(nn.Module):
@@ -30,6 +30,7 @@ class Scripted(nn.Module):
 
     freeze_query_encoder = False
     query_encoder = None
+    kind, n_docs = "rag_sequence", 3
 
     def __init__(self, *, retrieves: bool = True) -> None:
         super().__init__()
@@ -50,6 +51,7 @@ class Scripted(nn.Module):
             smoothed_nll=nll * (1 + label_smoothing),
             n_tokens=int(sum(tokens)),
             doc_logprobs=PRIOR.expand(len(queries), 3) if self.retrieves else None,
+            token_logprobs=EXPLAINED.expand(len(queries), 3, 1),
             retrieved=SimpleNamespace(rows=rows) if self.retrieves else None,
         )
 
@@ -132,12 +134,15 @@ def test_the_row_tells_of_the_retriever() -> None:
     row = stepper(Scripted(), batch_size=3, gradient_accumulation=2).run(1, batch)
     assert (row["distinct_top1"], row["queries"]) == (2, 2)
     assert row["prior_entropy"] == pytest.approx(1.5 * np.log(2))
+    assert row["posterior_entropy"] == pytest.approx(np.log(3))
+    assert row["kl_posterior_prior"] == pytest.approx((np.log(2 / 3) + 2 * np.log(4 / 3)) / 3)
     assert row["lr/generator"] == 0.5
 
 
 def test_closed_book_has_no_retrieval_columns() -> None:
     row = stepper(Scripted(retrieves=False)).run(1, ONE_AND_NINE)
-    assert not {"distinct_top1", "queries", "prior_entropy"} & set(row)
+    retrieval = {"distinct_top1", "queries", "prior_entropy", "posterior_entropy", "kl_posterior_prior"}
+    assert not retrieval & set(row)
 
 
 def test_entropy_ignores_masked_passages() -> None:
@@ -192,18 +197,3 @@ def test_random_state_is_a_function_of_seed_step_and_process() -> None:
 
     assert draw(0, 1, 0) == draw(0, 1, 0)
     assert len({draw(*key) for key in [(0, 1, 0), (1, 1, 0), (0, 2, 0), (0, 1, 1), (0, 11, 0), (0, 1, 10)]}) == 6
-
-
-def test_collapse_is_told_once_and_repeated_questions_are_no_collapse(caplog: pytest.LogCaptureFixture) -> None:
-    watch = CollapseWatch()
-    watch.add(["same"] * WINDOW, [3] * WINDOW)
-    assert "collapsed" not in caplog.text
-    with caplog.at_level(logging.WARNING):
-        for _ in range(2):
-            watch.add([f"question {number}" for number in range(WINDOW)], [3] * WINDOW)
-    assert caplog.text.count(f"{WINDOW} different queries got only 1 different top-1 passages") == 1
-
-
-def test_distinct_passages_are_no_collapse(caplog: pytest.LogCaptureFixture) -> None:
-    CollapseWatch().add([f"question {number}" for number in range(WINDOW)], [number % 30 for number in range(WINDOW)])
-    assert not caplog.records

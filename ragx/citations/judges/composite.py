@@ -3,7 +3,9 @@
     J0 frozen labels  >  J2 a constraint is violated  >  J1 exact span  >  J4 entailment, or else J3 lexical
 
 One decision: the order is the whole rule, no judge is averaged with another, and every verdict names the judge that
-gave it. The lexical judge decides only where there is no entailment model, and its verdicts are marked `heuristic`.
+gave it. The lexical judge decides only where there is no entailment model, and its verdicts are marked `heuristic`. For
+a short answer whose question is known, J1 holds only in a sentence that holds most of the question too, and J3 weighs
+the answer as `ragx.citations.judges.short_answer` says: a wrong name stands word for word in the right passage as well.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from ragx.citations.judges.constraints import ConstraintJudge
 from ragx.citations.judges.exact_span import ExactSpanJudge
+from ragx.citations.judges.short_answer import ShortAnswerJudge
 from ragx.citations.judges.verdict import Verdict
 from ragx.records import Passage
 
@@ -28,7 +31,7 @@ class CompositeJudge:
     Attributes:
         frozen: labels of the claim at hand (`FrozenLabels.of`).
         constraints: the veto.
-        exact: the exact span.
+        exact: the exact span; heuristic where a question limits it.
         nli: an entailment model; where given, `lexical` is not asked.
         lexical: None leaves open what no other judge decides.
         question: put before the claim for the judges that read sentences, where an answer alone states nothing.
@@ -64,26 +67,38 @@ class CompositeJudge:
 
     def verdict(self, claim: str, passages: Sequence[Passage]) -> Verdict:
         """The label, who gave it, and whether by counting words alone."""
-        decided, last = self._decided(claim, passages), self._last
+        decided = self._decided(claim, passages)
         if decided is not None:
             return decided
+        last, asked = self._last_asked(claim)
         if last is None:
             return Verdict("not_judged", self.id)
-        return Verdict(last.judge(self._asked(claim), passages), last.id, heuristic=last is self.lexical)
+        return Verdict(last.judge(asked, passages), last.id, heuristic=self.nli is None)
 
     def score(self, claim: str, passages: Sequence[Passage]) -> float | None:
         """1 or 0 where a judge without a scale decides, else the score of the last judge."""
         decided = self._decided(claim, passages)
         if decided is not None:
             return {"full": 1.0, "partial": 0.5}.get(decided.label, 0.0)
-        return None if self._last is None else self._last.score(self._asked(claim), passages)
+        last, asked = self._last_asked(claim)
+        return None if last is None else last.score(asked, passages)
 
     def _decided(self, claim: str, passages: Sequence[Passage]) -> Verdict | None:
         """What the judges without a scale decide, None where they leave it open."""
-        for judge in (self.frozen, self.constraints, self.exact):
+        for judge in (self.frozen, self.constraints):
             if judge is not None and (label := judge.judge(claim, passages)) != "not_judged":
                 return Verdict(label, judge.id)
-        return None
+        label = self.exact.judge(claim, passages)
+        if label == "not_judged" or (self.question and not self._short.states(claim, passages)):
+            return None
+        return Verdict(label, self.exact.id, heuristic=bool(self.question))
 
-    def _asked(self, claim: str) -> str:
-        return f"{self.question} {claim}" if self.question else claim
+    @property
+    def _short(self) -> ShortAnswerJudge:
+        return ShortAnswerJudge(self.question, lexical=self.lexical)
+
+    def _last_asked(self, claim: str) -> tuple[ScoringJudge | None, str]:
+        """Who decides what is left, and about which text."""
+        if self.nli is None and self.lexical is not None and self.question:
+            return self._short, claim
+        return self._last, f"{self.question} {claim}" if self.question else claim

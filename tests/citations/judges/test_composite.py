@@ -11,6 +11,7 @@ from ragx.citations.judges.exact_span import ExactSpanJudge
 from ragx.citations.judges.frozen import FrozenLabels
 from ragx.citations.judges.lexical import LexicalJudge
 from ragx.citations.judges.verdict import Verdict
+from ragx.citations.judging import ask, hypothesis
 from ragx.citations.support import JUDGES, build_judge
 from ragx.errors import ConfigError
 from ragx.protocols import Judge, ScoringJudge
@@ -93,3 +94,48 @@ def test_judges_that_cannot_be_had_are_refused() -> None:
     with pytest.raises(ConfigError, match="checkpoint must be given for judge nli"):
         build_judge("nli")
     assert build_judge("composite", lexical=LexicalJudge(full=1.0)).judge("cheap 750 yuan beds", [V2]) != "full"
+
+
+BREE = Passage("bree", "v1", "a", "Bree", "Ann Lee was mayor of Bree until 2014. The inn is kept by Barliman Hill.")
+FAR = Passage("inn", "v1", "a", "Inns", "The inn in question is kept by Barliman Hill.")
+MAYOR = "Who was the mayor of Bree until 2014?"
+
+
+def test_a_wrong_name_from_the_right_passage_is_no_full_support() -> None:
+    """Both names stand word for word in the passage; only the sentence of the first speaks of the mayor."""
+    judge = CompositeJudge(lexical=LexicalJudge()).about(MAYOR)
+    assert judge.verdict("Ann Lee", [BREE]) == Verdict("full", "exact_span", heuristic=True)
+    assert judge.verdict("Barliman Hill", [BREE]) == Verdict("partial", "lexical", heuristic=True)
+    assert judge.verdict("Barliman Hill", [FAR]) == Verdict("none", "lexical", heuristic=True)
+    assert judge.verdict("Frodo Baggins", [BREE]) == Verdict("none", "lexical", heuristic=True)
+    # A sentence with "barliman", "hill" and, in the title, "bree" of the six words mayor bree until 2014 barliman hill.
+    assert judge.score("Barliman Hill", [BREE]) == pytest.approx(3 / 6)
+    assert (judge.score("Ann Lee", [BREE]), judge.score("Frodo Baggins", [BREE])) == (1.0, 0.0)
+
+
+def test_an_entailment_model_decides_on_a_name_that_words_leave_open() -> None:
+    nli = Says("none", "nli")
+    judge = CompositeJudge(nli=nli, lexical=LexicalJudge()).about(MAYOR)
+    assert judge.verdict("Barliman Hill", [BREE]) == Verdict("none", "nli")
+    assert nli.asked == f"{MAYOR} Barliman Hill"
+    assert judge.verdict("Ann Lee", [BREE]).judge == "exact_span"
+    assert CompositeJudge().about(MAYOR).verdict("Barliman Hill", [BREE]).label == "not_judged"
+
+
+def test_without_a_question_the_words_are_enough() -> None:
+    assert CompositeJudge(lexical=NO).verdict("The inn is kept by Barliman Hill.", [BREE]).judge == "exact_span"
+
+
+def test_an_answer_over_two_sentences_is_weighed_with_its_passage() -> None:
+    judge = CompositeJudge(lexical=LexicalJudge()).about("Who was mayor and who keeps the inn?")
+    assert judge.judge("mayor of Bree until 2014. The inn is kept by Barliman Hill.", [BREE]) == "full"
+
+
+def test_a_judge_is_asked_for_an_answer_as_it_reads_questions() -> None:
+    composite, lexical, exact = CompositeJudge(lexical=LexicalJudge()), LexicalJudge(), ExactSpanJudge()
+    assert hypothesis(composite, "Ann Lee", question=MAYOR) == (composite.about(MAYOR), "Ann Lee")
+    assert hypothesis(lexical, "Ann Lee", question=MAYOR) == (lexical, f"{MAYOR} Ann Lee")
+    assert hypothesis(exact, "Ann Lee", question=MAYOR) == (exact, "Ann Lee")
+    assert hypothesis(lexical, "Ann Lee was mayor.", question="") == (lexical, "Ann Lee was mayor.")
+    assert ask(composite, "Barliman Hill", [BREE], question=MAYOR) == ("partial", "lexical")
+    assert ask(composite, "Barliman Hill", [BREE]) == ("full", "exact_span")
