@@ -5,26 +5,44 @@ The objects themselves take flat parameters and know nothing of configuration.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
-import torch
+from accelerate import PartialState
 
-from ragx.data.corpus import read_passages
-from ragx.data.tasks import read_examples
+from ragx.build_retriever import (  # noqa: F401  (scripts find all that is built in this module)
+    CHECKPOINTS,
+    bm25_directory,
+    corpus_encoder,
+    dense_retriever,
+    device,
+    passage_encoder,
+    query_encoder,
+    retriever,
+    trains_query_encoder,
+    weights,
+)
+from ragx.data.corpus import DEFAULT_VERSION, read_passages
+from ragx.data.labels import require_one_token
+from ragx.data.patterns import text_targets
+from ragx.data.tasks import Reading, read_examples
 from ragx.data.world_leaders.editions import edition as embedded_edition
 from ragx.data.world_leaders.facts import EDITIONS
 from ragx.data.world_leaders.questions import hot_swap_questions, questions
+from ragx.decoding.choice import DECODERS
 from ragx.errors import ConfigError
+from ragx.generator.causal_lm import CausalLMGenerator
+from ragx.generator.pretrained import PretrainedGenerator
 from ragx.generator.seq2seq import Seq2SeqGenerator
 from ragx.limits import EMBEDDED
-from ragx.model import CLOSED_BOOK, DECODERS, RagModel
+from ragx.model import CLOSED_BOOK, RagModel
 from ragx.protocols import Retriever
 from ragx.records import Example, Passage
 from ragx.retriever.bm25 import BM25Retriever
-from ragx.retriever.dense import DenseRetriever, build_index
+from ragx.retriever.building import Encoding, build_index
+from ragx.retriever.corpus_store import on_disk
 from ragx.retriever.manifest import Manifest
-from ragx.retriever.passage_encoder import PassageEncoder
-from ragx.retriever.query_encoder import QueryEncoder
 from ragx.schema import (
     BuildIndex,
     DataConfig,
@@ -32,24 +50,20 @@ from ragx.schema import (
     Generate,
     GeneratorConfig,
     ModelConfig,
-    RetrieverConfig,
     Train,
 )
 from ragx.training.checkpoint import load_checkpoint, read_record
 
-CHECKPOINTS = Path(__file__).parent / "checkpoints"
 SPLITS = ("train", "dev", "test")
 HOT_SWAP = "hot_swap/"
 
 
-def weights(name: str, part: str = "") -> str:
-    """The folder of an embedded checkpoint (`dpr-nano`, `bart-nano`); any other path or hub name as it is."""
-    embedded = CHECKPOINTS / name / part
-    return str(embedded) if name in ("dpr-nano", "bart-nano") else name
-
-
 def edition(data: DataConfig) -> str:
     """The version of the corpus: as given, else the embedded edition's, else the name of the passages file."""
+    if data.passages is None:
+        if data.edition is None:
+            raise ConfigError(["data.passages must be given, got null. Name the file that the index is built from."])
+        return data.edition
     if not data.passages.startswith(EMBEDDED):
         return data.edition or Path(data.passages).name.split(".")[0]
     name = data.passages.removeprefix(EMBEDDED)
@@ -64,16 +78,29 @@ def edition(data: DataConfig) -> str:
 
 def passages(data: DataConfig) -> list[Passage]:
     """The corpus of `data.passages`."""
+    return list(stream(data))
+
+
+def stream(data: DataConfig) -> Iterable[Passage]:
+    """The corpus of `data.passages`, a passage of a file in memory at a time."""
     name = edition(data)
-    if data.passages.startswith(EMBEDDED):
-        return embedded_edition(name)
-    return list(read_passages(data.passages, version=name))
+    if data.passages is None:
+        raise ConfigError(["data.passages must be given, got null. Name the file that the index is built from."])
+    return embedded_edition(name) if data.passages.startswith(EMBEDDED) else read_passages(data.passages, version=name)
 
 
-def examples(source: str, *, require_answers: bool = True) -> list[Example]:
-    """The questions of a file or of `world_leaders:<train, dev, test or hot_swap/EDITION>`."""
+def examples(
+    source: str, *, data: DataConfig | None = None, require_answers: bool = True, targets: bool = False
+) -> list[Example]:
+    """The questions of `world_leaders:<train, dev, test or hot_swap/EDITION>` or of any source `read_examples` knows.
+
+    Args:
+        data: the task and what happens to bad rows; None reads questions and answers and refuses bad rows.
+        targets: answers to train on: where the task has patterns, texts that they accept.
+    """
     if not source.startswith(EMBEDDED):
-        return read_examples(source, require_answers=require_answers)
+        found = read_examples(source, require_answers=require_answers, reading=reading(data))
+        return text_targets(found) if targets and data is not None and data.task == "regex_qa" else found
     name = source.removeprefix(EMBEDDED)
     if name in SPLITS:
         return questions(name)
@@ -83,38 +110,48 @@ def examples(source: str, *, require_answers: bool = True) -> list[Example]:
     raise ConfigError([f"questions must be a file or {EMBEDDED} with one of {known}, got {source!r}."])
 
 
-def passage_encoder(settings: RetrieverConfig) -> PassageEncoder:
-    """d(z), frozen."""
-    if settings.passage_encoder is None:
-        raise ConfigError(["retriever.passage_encoder must be given to build a dense index, got null. Name one."])
-    name = weights(settings.passage_encoder, "passage_encoder")
-    return PassageEncoder.from_pretrained(name, pooling=settings.pooling, max_length=settings.max_passage_length)
+def reading(data: DataConfig | None) -> Reading:
+    """How question files are read; ids of gold passages name those of `data.passages`."""
+    if data is None:
+        return Reading()
+    version = DEFAULT_VERSION if data.passages is None and data.edition is None else edition(data)
+    return Reading(task=data.task, labels=dict(data.labels), version=version, on_bad_row=data.on_bad_row)
 
 
-def query_encoder(settings: RetrieverConfig) -> QueryEncoder:
-    """q(x), as it was pretrained."""
-    if settings.query_encoder is None:
-        raise ConfigError(["retriever.query_encoder must be given for dense retrieval, got null. Name one."])
-    name = weights(settings.query_encoder, "query_encoder")
-    return QueryEncoder.from_pretrained(name, pooling=settings.pooling, max_length=settings.max_query_length)
+def check_labels(data: DataConfig, generator: PretrainedGenerator) -> None:
+    """Refuses labels of `data.labels` that are not one token each of the generator."""
+    tokenizer = generator.inputs.tokenizer
+    require_one_token(data.labels, tokens=lambda word: tokenizer(word, add_special_tokens=False)["input_ids"])
 
 
 def index(config: BuildIndex) -> Manifest:
-    """Builds `index.directory` from `data.passages`, whole or not at all."""
-    corpus, directory, name = passages(config.data), config.index.directory, edition(config.data)
-    if config.retriever.kind == "bm25":
-        return BM25Retriever.build(corpus, directory, edition=name).manifest
-    return build_index(
-        corpus,
-        passage_encoder=passage_encoder(config.retriever).to(device(config.index.device)),
-        directory=directory,
-        edition=name,
-        kind=config.index.kind,
-        batch_size=config.index.batch_size,
-        progress=True,
-        reuse=config.reuse,
-        **config.index.parameters,
-    )
+    """Builds `index.directory` from `data.passages`, whole or not at all; all processes of the run share the work."""
+    directory, name, kind = config.index.directory, edition(config.data), config.retriever.kind
+    if kind == "given":
+        raise ConfigError(["retriever.kind must be one that searches to build an index, got given. Leave it out."])
+    if kind == "bm25":
+        return BM25Retriever.build(passages(config.data), directory, edition=name, **config.index.parameters).manifest
+    encoder = corpus_encoder(config.retriever, config.index)
+    processes = PartialState(cpu=device(config.index.device) == "cpu")
+    with on_disk(stream(config.data), directory, processes=processes) as corpus:
+        if config.retriever.fusion is not None and processes.is_main_process:
+            BM25Retriever.build(list(corpus), bm25_directory(config.retriever.fusion, directory), edition=name)
+        return build_index(
+            corpus,
+            passage_encoder=encoder.to(processes.device),
+            directory=directory,
+            edition=name,
+            kind=config.index.kind,
+            encoding=Encoding(
+                storage=config.index.storage,
+                batch_size=config.index.batch_size,
+                vectors_from=config.index.vectors_from,
+                processes=processes,
+            ),
+            progress=True,
+            reuse=config.reuse,
+            **config.index.parameters,
+        )
 
 
 def edition_of(directory: str) -> str:
@@ -136,27 +173,16 @@ def editions(before: EditionConfig, after: EditionConfig) -> dict[str, EditionCo
     return found
 
 
-def retriever(settings: RetrieverConfig, *, directory: str) -> Retriever:
-    """The index in `directory`, dense or BM25."""
-    if settings.kind == "bm25":
-        return BM25Retriever.open(directory)
-    return dense_retriever(settings, directory=directory)
-
-
-def dense_retriever(settings: RetrieverConfig, *, directory: str) -> DenseRetriever:
-    """A dense index; it must have been built with `retriever.passage_encoder`, unless that is null."""
-    built_with = None if settings.passage_encoder is None else passage_encoder(settings).fingerprint()
-    return DenseRetriever.open(directory, passage_encoder_fingerprint=built_with)
-
-
-def generator(settings: GeneratorConfig) -> Seq2SeqGenerator:
-    """p(y|x,z), as it was pretrained."""
-    return Seq2SeqGenerator.from_pretrained(
-        weights(settings.checkpoint),
-        max_length=settings.max_input_length,
-        template=settings.template,
-        bos_in_labels=settings.bos_in_labels,
-    )
+def generator(settings: GeneratorConfig) -> PretrainedGenerator:
+    """p(y|x,z), as it was pretrained; one with a separator is decoder-only."""
+    options: dict[str, Any] = {
+        "max_length": settings.max_input_length,
+        "template": settings.template,
+        "bos_in_labels": settings.bos_in_labels,
+    }
+    if settings.separator is None:
+        return Seq2SeqGenerator.from_pretrained(weights(settings.checkpoint), **options)
+    return CausalLMGenerator.from_pretrained(weights(settings.checkpoint), separator=settings.separator, **options)
 
 
 def model(config: Train | Generate) -> RagModel:
@@ -169,7 +195,7 @@ def model(config: Train | Generate) -> RagModel:
         built = trained_model(config.model, retriever=index)
     else:
         assert kind is not None and config.model.n_docs is not None  # ragx.config.resolve has seen to it
-        dense = kind != CLOSED_BOOK and config.retriever.kind == "dense"
+        dense = kind != CLOSED_BOOK and config.retriever.kind in ("dense", "hybrid")
         built = RagModel(
             kind=kind,
             generator=generator(config.generator),
@@ -178,7 +204,7 @@ def model(config: Train | Generate) -> RagModel:
             n_docs=config.model.n_docs,
             max_target_length=config.model.max_target_length,
         )
-    if config.retriever.freeze_query_encoder and built.query_encoder is not None:
+    if built.query_encoder is not None and not trains_query_encoder(config.retriever):
         built.freeze_query_encoder = True
     return built
 
@@ -186,7 +212,10 @@ def model(config: Train | Generate) -> RagModel:
 def trained_model(settings: ModelConfig, *, retriever: Retriever | None) -> RagModel:
     """The model of `model.checkpoint` over an index; null for kind and n_docs means as recorded there."""
     assert settings.checkpoint is not None  # ragx.config.resolve has seen to it
-    loaded = load_checkpoint(settings.checkpoint, retriever=retriever, kind=settings.kind)
+    given = retriever is not None and getattr(retriever, "manifest", None) is None  # so there is no encoder to compare
+    loaded = load_checkpoint(settings.checkpoint, retriever=None if given else retriever, kind=settings.kind)
+    if given:
+        loaded.retriever, loaded.query_encoder = retriever, None
     loaded.n_docs = settings.n_docs or loaded.n_docs
     loaded.max_target_length = settings.max_target_length
     return loaded
@@ -195,8 +224,3 @@ def trained_model(settings: ModelConfig, *, retriever: Retriever | None) -> RagM
 def decoder(name: str | None, kind: str) -> str:
     """The decoder that was asked for, else the first of those that fit the model's kind."""
     return name or next(iter(DECODERS[kind]))
-
-
-def device(name: str) -> str:
-    """`cpu` or `cuda`; `auto` is the GPU where there is one."""
-    return ("cuda" if torch.cuda.is_available() else "cpu") if name == "auto" else name

@@ -27,12 +27,14 @@ from omegaconf.errors import OmegaConfBaseException
 from transformers.utils import logging as transformers_logging
 
 from ragx import atomic
+from ragx.decoding.choice import CLOSED_SET, DECODERS
 from ragx.errors import ConfigError, RagxError
 from ragx.generator.template import Template
-from ragx.limits import EMBEDDED
-from ragx.model import DECODERS
-from ragx.retriever.index import resolve_parameters
-from ragx.schema import SCRIPTS, HotSwap, IndexConfig, RetrieverConfig
+from ragx.limits import EMBEDDED, HUB
+from ragx.retriever import bm25
+from ragx.retriever.kinds import resolve_parameters
+from ragx.schema import SCRIPTS, Demo, HotSwap, IndexConfig
+from ragx.schema_retriever import RetrieverConfig
 
 T = TypeVar("T")
 
@@ -120,7 +122,7 @@ def _make_absolute(config: DictConfig) -> None:
 
 def _absolute(value: str, by_name: bool) -> str:
     """A path from where the script was started; what is embedded, or only a name, stays as it is."""
-    path = value if value.startswith(EMBEDDED) else to_absolute_path(str(Path(value).expanduser()))
+    path = value if value.startswith((EMBEDDED, HUB)) else to_absolute_path(str(Path(value).expanduser()))
     return value if by_name and not Path(path).exists() else path
 
 
@@ -151,7 +153,9 @@ def _group_problems(config: DictConfig) -> Iterator[str]:
                 yield f"model.{key} must be given where model.checkpoint is not, got null. Give one of the two."
     if "index" in whole and "retriever" in whole:
         yield from _index_problems(whole["index"], whole["retriever"])
-    if OmegaConf.get_type(config) is HotSwap and "retriever" in whole and whole["retriever"].kind != "dense":
+    if "retriever" in whole:
+        yield from _retriever_problems(whole["retriever"])
+    if OmegaConf.get_type(config) in (HotSwap, Demo) and "retriever" in whole and whole["retriever"].kind != "dense":
         got = whole["retriever"].kind
         yield f"retriever.kind must be dense where an index is swapped, got {got}. Give retriever=dpr_nano."
     if "generator" in whole:
@@ -159,21 +163,35 @@ def _group_problems(config: DictConfig) -> Iterator[str]:
     if "decoding" in whole:
         yield from (f"decoding.{problem}" for problem in _raised(whole["decoding"].settings))
         fitting = DECODERS.get(whole["model"].kind) if "model" in whole else None
-        if fitting and whole["decoding"].decoder not in (None, *fitting):
+        if fitting and whole["decoding"].decoder not in (None, CLOSED_SET, *fitting):
             got = f"{whole['decoding'].decoder!r} with model.kind {whole['model'].kind}"
-            yield f"decoding.decoder must be null or one of {', '.join(fitting)}, got {got}."
+            yield f"decoding.decoder must be null or one of {', '.join([*fitting, CLOSED_SET])}, got {got}."
     if "training" in whole and "experiment" in whole:
         yield from whole["training"].settings(seed=whole["experiment"].seed).problems("training")
 
 
+def _retriever_problems(retriever: RetrieverConfig) -> Iterator[str]:
+    for kind, name, advice in (("given", "given", "Name a file"), ("hybrid", "fusion", "Give retriever=hybrid")):
+        value = getattr(retriever, name)
+        if (retriever.kind == kind) != (value is not None):
+            got = f"{value!r} with kind {retriever.kind}"
+            yield f"retriever.{name} must be set with retriever.kind {kind} and null without, got {got}. {advice}."
+    yield from (f"retriever.{problem}" for problem in _raised(retriever.filter.passage_filter))
+    if retriever.shards and retriever.kind != "dense":
+        got = f"{retriever.shards} with kind {retriever.kind}"
+        yield f"retriever.shards must be 0 where retriever.kind is not dense, got {got}. Leave it out."
+
+
 def _index_problems(index: IndexConfig, retriever: RetrieverConfig) -> Iterator[str]:
+    if retriever.kind == "given":  # no index is opened
+        return
     if (index.kind == "bm25") != (retriever.kind == "bm25"):
         got = f"index {index.kind} and retriever {retriever.kind}"
         yield f"index.kind must be bm25 with retriever.kind bm25 alone, got {got}. Give retriever=bm25 index=bm25."
     elif index.kind != "bm25":
         yield from (f"index.{problem}" for problem in _raised(lambda: resolve_parameters(index.kind, index.parameters)))
-    elif index.parameters:
-        yield f"index.parameters must be empty with bm25, got {index.parameters}. Leave them out."
+    else:
+        yield from (f"index.{problem}" for problem in _raised(lambda: bm25.resolve_parameters(index.parameters)))
 
 
 def _is_whole(group: Any) -> bool:

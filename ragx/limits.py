@@ -11,6 +11,7 @@ from typing import Any
 from omegaconf import MISSING
 
 EMBEDDED = "world_leaders:"
+HUB = "hub:"
 
 
 def limited(condition: str, holds: Callable[[Any], bool]) -> Any:
@@ -42,6 +43,16 @@ def file() -> Any:
     """A file that is read, or part of the embedded knowledge base."""
     condition = f"be a file or {EMBEDDED}..."
     return field(default=MISSING, metadata={"condition": condition, "holds": _is_readable, "path": True})
+
+
+def questions() -> Any:
+    """What `ragx.data.tasks.read_examples` reads, or questions of the embedded knowledge base."""
+    condition = f"be a file, also with @train, @dev or @test, {HUB}NAME:SPLIT or {EMBEDDED}..."
+    return field(default=MISSING, metadata={"condition": condition, "holds": _are_questions, "path": True})
+
+
+def _are_questions(value: str) -> bool:
+    return value.startswith(HUB) or _is_readable(value) or Path(value.rpartition("@")[0]).is_file()
 
 
 def files() -> Any:

@@ -8,17 +8,22 @@ carries its limit as metadata; `ragx.config.resolve` reads them all and reports 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from typing import Any
 
 from omegaconf import MISSING
 
-from ragx.limits import all_at_least, at_least, file, folder, one_of, output, share, weights
+from ragx.data.tasks import BAD_ROW, TASKS
+from ragx.limits import all_at_least, at_least, file, folder, one_of, output, questions, share, weights
 from ragx.model import CLOSED_BOOK, MODEL_KINDS
+from ragx.retriever.storage import STORAGES
 from ragx.schema_audit import SCRIPTS as AUDIT_SCRIPTS
+from ragx.schema_bi_encoder import SCRIPTS as BI_ENCODER_SCRIPTS
 from ragx.schema_decoding import DecodingConfig
+from ragx.schema_experiments import SCRIPTS as EXPERIMENT_SCRIPTS
+from ragx.schema_import import SCRIPTS as IMPORT_SCRIPTS
+from ragx.schema_retriever import RetrieverConfig
 from ragx.training.pretraining import PretrainingSettings
 from ragx.training.settings import TrainingSettings
-
-RETRIEVER_KINDS = ("dense", "bm25")
 
 
 @dataclass
@@ -32,48 +37,42 @@ class ModelConfig:
 
 
 @dataclass
-class RetrieverConfig:
-    """p(z|x): which encoders, and whether q(x) is trained."""
-
-    kind: str = one_of(*RETRIEVER_KINDS)
-    query_encoder: str | None = weights()
-    passage_encoder: str | None = weights()
-    pooling: str | None = one_of("cls", "mean")
-    max_query_length: int | None = at_least(1)
-    max_passage_length: int | None = at_least(1)
-    freeze_query_encoder: bool = MISSING
-
-
-@dataclass
 class IndexConfig:
-    """The frozen index: where it lies and how it is built; `ragx.retriever.index` checks kind and parameters."""
+    """The frozen index: where it lies and how it is built; `ragx.retriever.kinds` checks kind and parameters."""
 
     directory: str = folder()
     kind: str = MISSING
-    parameters: dict[str, int] = MISSING
+    parameters: dict[str, Any] = MISSING
+    storage: str = one_of(*STORAGES)
+    vectors_from: str | None = folder()
     batch_size: int = at_least(1)
     device: str = one_of("auto", "cpu", "cuda")
+    ray_workers: int = at_least(0)
 
 
 @dataclass
 class GeneratorConfig:
-    """p(y|x,z): any BART or T5 of Hugging Face, and what it reads."""
+    """p(y|x,z): any BART, T5 or, with a separator, decoder-only model of Hugging Face, and what it reads."""
 
     checkpoint: str = weights()
     max_input_length: int = at_least(8)
     template: str = MISSING
     bos_in_labels: bool = MISSING
+    separator: str | None = MISSING
 
 
 @dataclass
 class DataConfig:
     """Passages and questions."""
 
-    passages: str = file()
+    task: str = one_of(*TASKS)
+    passages: str | None = file()
     edition: str | None = MISSING
-    train: str = file()
-    dev: str | None = file()
-    questions: str = file()
+    train: str = questions()
+    dev: str | None = questions()
+    questions: str = questions()
+    labels: dict[str, str] = MISSING
+    on_bad_row: str = one_of(*BAD_ROW)
 
 
 @dataclass
@@ -164,8 +163,22 @@ class Evaluate:
     """Schema of configs/evaluate.yaml."""
 
     predictions: str = file()
+    compare: str | None = file()
     data: DataConfig = MISSING
+    gold_titles: bool = MISSING
     success_at: list[int] = all_at_least(1)  # noqa: RUF009 (a field, as the others are)
+    seed: int = at_least(0)
+    output: str | None = output()
+
+
+@dataclass
+class EvaluateRetrieval:
+    """Schema of configs/evaluate_retrieval.yaml."""
+
+    retriever: RetrieverConfig = MISSING
+    index: IndexConfig = MISSING
+    data: DataConfig = MISSING
+    success_at: list[int] = all_at_least(1)  # noqa: RUF009
     seed: int = at_least(0)
     output: str | None = output()
 
@@ -277,4 +290,7 @@ class Pretrain:
 
 
 # The schema of each script's primary config, `<name>_schema` in its defaults.
-SCRIPTS = (BuildIndex, Train, Generate, Evaluate, HotSwap, Demo, DemoSeeds, Pretrain, ImportCheckpoint, *AUDIT_SCRIPTS)
+SCRIPTS = (
+    BuildIndex, Train, Generate, Evaluate, EvaluateRetrieval, HotSwap, Demo, DemoSeeds, Pretrain, ImportCheckpoint,
+    *AUDIT_SCRIPTS, *BI_ENCODER_SCRIPTS, *EXPERIMENT_SCRIPTS, *IMPORT_SCRIPTS,
+)  # fmt: skip

@@ -6,10 +6,12 @@ A BART with a byte-level tokenizer, a DPR pair with another, uncased one, and an
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
 import torch
+from absl import logging as absl_logging
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import (
     BartConfig,
@@ -22,7 +24,8 @@ from transformers import (
 
 from ragx.generator.seq2seq import Seq2SeqGenerator
 from ragx.records import Passage
-from ragx.retriever.dense import DenseRetriever, build_index
+from ragx.retriever.building import build_index
+from ragx.retriever.dense import DenseRetriever
 from ragx.retriever.passage_encoder import PassageEncoder
 from ragx.retriever.query_encoder import QueryEncoder
 
@@ -34,6 +37,11 @@ TEXTS = [
     ("Japan", "Tokyo is the capital of Japan. Shinzo Abe led Japan until 2020."),
     ("", "Zürich lies in Switzerland. Nobody led it alone."),
 ]
+
+
+# rouge-score brings absl, whose handler closes the stream that it was made with when Hydra sets logging up anew: unless
+# that is the process's own, it is pytest's, and every later test fails.
+absl_logging.get_absl_handler().python_handler.setStream(sys.__stderr__)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -21,7 +21,8 @@ from ragx.limits import output, weights
 from ragx.model import RagModel
 from ragx.records import Example, Passage, Prediction
 from ragx.retriever.bm25 import BM25Retriever
-from ragx.retriever.dense import DenseRetriever, build_index
+from ragx.retriever.building import build_index
+from ragx.retriever.dense import DenseRetriever
 from ragx.retriever.passage_encoder import PassageEncoder
 from ragx.schema import EditionConfig
 from ragx.training.checkpoint import load_checkpoint, save_checkpoint

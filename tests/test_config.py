@@ -12,10 +12,11 @@ from hydra import compose, initialize_config_dir
 from hydra.errors import ConfigCompositionException
 from omegaconf import DictConfig
 
-from ragx import build, config, schema
+from ragx import build, config, schema, schema_bi_encoder, schema_import
+from ragx.decoding.choice import DECODERS
 from ragx.decoding.settings import DecodingSettings
 from ragx.errors import ConfigError
-from ragx.model import DECODERS, MODEL_KINDS
+from ragx.model import MODEL_KINDS
 from ragx.training.settings import TrainingSettings
 
 CONFIGS = Path(__file__).parents[1] / "configs"
@@ -24,11 +25,15 @@ SCHEMAS: dict[str, Any] = {
     "train": schema.Train,
     "generate": schema.Generate,
     "evaluate": schema.Evaluate,
+    "evaluate_retrieval": schema.EvaluateRetrieval,
     "hot_swap": schema.HotSwap,
     "demo": schema.Demo,
     "pretrain_generator": schema.Pretrain,
     "pretrain_bi_encoder": schema.Pretrain,
     "import_checkpoint": schema.ImportCheckpoint,
+    "train_bi_encoder": schema_bi_encoder.TrainBiEncoder,
+    "import_passages": schema_import.ImportPassages,
+    "import_index": schema_import.ImportIndex,
 }
 # What a script cannot do without.
 GIVEN = {
@@ -36,15 +41,26 @@ GIVEN = {
     "train": [],
     "generate": ["model.checkpoint=somewhere"],
     "evaluate": ["predictions=predictions.jsonl"],
+    "evaluate_retrieval": [],
     "hot_swap": ["model.checkpoint=somewhere"],
     "demo": [],
     "pretrain_generator": [],
     "pretrain_bi_encoder": [],
     "import_checkpoint": ["source=facebook/rag-token-nq", "directory=somewhere"],
+    "train_bi_encoder": ["data.train=predictions.jsonl"],
+    "import_passages": ["source.place=predictions.jsonl", "output=passages.jsonl"],
+    "import_index": ["source.place=predictions.jsonl", "passage_encoder=null", "index.directory=somewhere"],
 }
-GROUP_FILES = sorted(path for path in CONFIGS.rglob("*.yaml") if path.parent not in (CONFIGS, CONFIGS / "hydra"))
+GROUP_FILES = sorted(path for path in CONFIGS.glob("*/*.yaml") if path.parent.name != "hydra")
 # Two groups that go together.
-WITH = {"retriever/bm25": ["index=bm25"], "index/bm25": ["retriever=bm25"], "model/from_checkpoint": GIVEN["generate"]}
+WITH = {
+    "retriever/bm25": ["index=bm25"],
+    "retriever/given": ["retriever.given=predictions.jsonl"],
+    "index/bm25": ["retriever=bm25"],
+    "data/curated_trec": ["data.train=hub:a/b:train", "data.questions=hub:a/b:test"],
+    "model/from_checkpoint": GIVEN["generate"],
+}
+NOT_DENSE = ("bm25", "hybrid", "given")
 
 
 def composed(name: str, *overrides: str, folder: Path = CONFIGS) -> DictConfig:
@@ -84,7 +100,7 @@ def test_every_group_file_resolves_in_each_script_that_has_the_group(path: Path)
     scripts = [name for name in SCHEMAS if f"- {group}: " in (CONFIGS / f"{name}.yaml").read_text()]
     assert scripts
     for name in scripts:
-        if (group, path.stem) != ("retriever", "bm25") or name not in ("hot_swap", "demo"):
+        if group != "retriever" or path.stem not in NOT_DENSE or name not in ("hot_swap", "demo"):
             resolved(name, *GIVEN[name], f"{group}={path.stem}", *WITH.get(f"{group}/{path.stem}", []))
 
 
@@ -168,7 +184,7 @@ def test_single_problems(overrides: list[str], message: str) -> None:
 def test_a_decoder_that_does_not_fit_the_kind_is_an_error_that_lists_those_that_do() -> None:
     found = problems("generate", "model=rag_token", "decoding=fast")
     assert found == (
-        "decoding.decoder must be null or one of token_beam, greedy, got 'fast' with model.kind rag_token.",
+        "decoding.decoder must be null or one of token_beam, greedy, closed_set, got 'fast' with model.kind rag_token.",
     )
 
 
@@ -208,7 +224,8 @@ def test_the_schema_has_every_setting_of_training_and_decoding() -> None:
     training = {item.name for item in fields(TrainingSettings)} - {"seed"}
     assert {item.name for item in fields(schema.TrainingConfig)} == training
     decoding = {item.name for item in fields(DecodingSettings)}
-    assert {item.name for item in fields(schema.DecodingConfig)} == decoding | {"decoder", "batch_size", "device"}
+    besides = {"decoder", "labels", "batch_size", "device"}
+    assert {item.name for item in fields(schema.DecodingConfig)} == decoding | besides
 
 
 def test_settings_carry_the_values() -> None:

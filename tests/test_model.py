@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 import torch
 
+from ragx.decoding.choice import DECODERS
 from ragx.decoding.settings import DecodingSettings
 from ragx.errors import ConfigError, ShapeError
 from ragx.generator.seq2seq import Seq2SeqGenerator
-from ragx.model import DECODERS, MODEL_KINDS, RagModel
+from ragx.model import MODEL_KINDS, RagModel
 from ragx.records import Passage, Retrieved
 from ragx.retriever.bm25 import BM25Retriever
 from ragx.retriever.dense import DenseRetriever
@@ -231,7 +232,7 @@ def test_generate_restores_the_mode_and_ignores_dropout(build: Callable[..., Rag
 @pytest.mark.parametrize("kind", MODEL_KINDS)
 def test_a_decoder_of_another_kind_is_refused_with_those_that_fit(build: Callable[..., RagModel], kind: str) -> None:
     wrong = {"rag_sequence": "token_beam", "rag_token": "thorough", "closed_book": "fast"}[kind]
-    fitting = ", ".join(DECODERS[kind])
+    fitting = ", ".join([*DECODERS[kind], "closed_set"])
     with pytest.raises(ConfigError, match=f"decoder must be one of {fitting} for {kind}, got '{wrong}'"):
         build(kind).generate(QUERIES, decoder=wrong, settings=SETTINGS)
 

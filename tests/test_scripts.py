@@ -161,7 +161,7 @@ def test_evaluate_scores_the_file_alone(
     assert run("evaluate", *given, "output=scores/metrics.json", into="evaluate") == 0
     metrics = json.loads((folder / "scores/metrics.json").read_text())
     found = read_predictions(predictions)
-    right = [exact_match(p.answer, [leader(c, 2016)]) for p, c in zip(found, COUNTRIES, strict=True)]
+    right = [exact_match(prediction=p.answer, answers=[leader(c, 2016)]) for p, c in zip(found, COUNTRIES, strict=True)]
     top = [float(p.passages[0].key.source == c.lower()) for p, c in zip(found, COUNTRIES, strict=True)]
     assert metrics["exact_match"]["value"] == pytest.approx(sum(right) / 6)
     assert metrics["success_at"]["1"]["value"] == pytest.approx(sum(top) / 6)
