@@ -278,15 +278,16 @@ def test_bad_input_is_one_clear_line_and_exit_status_2(
     assert not (folder / "indexes/bad").exists()
 
 
-def test_an_index_of_another_encoder_is_refused_with_both_fingerprints(
+def test_an_index_of_another_encoder_is_refused_and_what_differs_is_said(
     run: Run, indexes: Path, tiny_dpr: Path, parts: dict[str, list[str]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     other = [f"retriever.query_encoder={tiny_dpr}/query_encoder", f"retriever.passage_encoder={tiny_dpr}/query_encoder"]
     given = ["data.train=2016.jsonl", "index.directory=indexes/2016", *other, *parts["generator"]]
     assert run("train", *given, into="other") == 2
     error = capsys.readouterr().err
-    assert "encoder_fingerprint must agree" in error
-    assert Manifest.read(indexes / "2016").encoder_fingerprint in error
+    assert "encoder.architecture must agree with the index" in error
+    assert "DPRQuestionEncoder" in error and "DPRContextEncoder" in error
+    assert "python scripts/build_index.py" in error
 
 
 def test_a_missing_half_of_a_checkpoint_is_named(
