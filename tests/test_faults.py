@@ -97,7 +97,75 @@ TRAINING: dict[str, Proof] = {
             "training/test_loop.py::test_weights_that_never_change_are_an_error"),
 }  # fmt: skip
 
-PROVED = {**LOSS, **GENERATION, **TRAINING}
+RETRIEVAL: dict[str, Proof] = {
+    "C1": ("row r of the index is passage r",
+           "retriever/test_dense.py::test_each_passage_finds_itself",
+           "retriever/test_ray_search.py::test_any_number_of_shards_gives_what_one_index_gives"),
+    "C3": ("what is missing is named with the command that makes it",
+           "retriever/test_edition.py::test_no_index_there",
+           "retriever/test_edition.py::test_a_missing_index_file_is_named"),
+    "C4": ("a question reaches the generator letter by letter",
+           "test_letter_by_letter.py::test_question_and_passage_reach_the_generator_as_they_were_written",
+           "data/test_retriever_examples.py::test_dprs_file_letter_by_letter"),
+    "C6": ("quotes, blanks and odd titles of a file stay",
+           "data/test_rows.py::test_faults_c6_a_table_arrives_letter_by_letter",
+           "test_letter_by_letter.py::test_titles_that_look_like_nothing_are_titles"),
+    "C7": ("as many vectors as passages, or no index",
+           "experiments/test_importing.py::test_a_lost_row_shifts_nothing_and_is_refused",
+           "retriever/test_dense.py::test_rows_and_passages_that_do_not_match_are_refused"),
+    "C8": ("an index of another encoder is refused",
+           "test_scripts.py::test_an_index_of_another_encoder_is_refused_and_what_differs_is_said"),
+    "C9": ("results belong to the caller alone", "retriever/test_dense.py::test_results_belong_to_the_caller"),
+    "C10": ("the metric is the dot product", "retriever/test_index.py::test_inner_product_not_distance",
+            "retriever/test_index.py::test_another_metric_kind_or_size_is_refused_on_reading"),
+    "C11": ("a passage that was changed is noticed", "retriever/test_dense.py::test_a_changed_passage_is_noticed"),
+    "C12": ("an index is mapped and never copied",
+            "retriever/test_edition.py::test_ten_gigabytes_are_opened_without_being_read",
+            "retriever/test_edition.py::test_building_streams_the_vectors"),
+    "C13": ("FAISS and torch work in either order", "retriever/test_native.py::test_both_work_in_either_order"),
+    "C14": ("a search in a forked worker comes to an end",
+            "retriever/test_native.py::test_search_in_a_forked_worker_ends"),
+    "D2": ("a worker that dies is an error, never a hang",
+           "retriever/test_corpus_encoding.py::test_two_processes_one_of_them_killed_write_the_bytes_of_one",
+           "retriever/test_ray.py::test_nothing_waits_for_ever"),
+    "D4": ("a swap is whole or does not happen",
+           "retriever/test_hot_swap.py::test_a_kill_between_the_two_renames_is_mended",
+           "retriever/test_hot_swap.py::test_memory_returns_after_many_swaps",
+           "retriever/test_published.py::test_shards_are_in_the_order_of_their_numbers"),
+    "D5": ("every query keeps its own positive",
+           "training/test_bi_encoder_loop.py::test_two_processes_have_the_loss_and_gradient_of_one"),
+    "F2": ("no index falls back to another metric", "retriever/test_index.py::test_recall_on_unequal_norms"),
+    "F3": ("too few training points are said and handled", "retriever/test_kinds.py::test_too_few_to_train_lists"),
+    "F4": ("a parameter holds, or is refused by name", "retriever/test_kinds.py::test_parameters_are_checked",
+           "retriever/test_index.py::test_nprobe_holds_after_reading"),
+    "F5": ("the same vectors give the same bytes", "retriever/test_index.py::test_builds_and_reads_back_the_same"),
+    "F6": ("ids and number types are kept or refused", "retriever/test_dense.py::test_ids_are_kept_to_the_letter",
+           "retriever/test_index.py::test_other_layouts_and_types_give_the_same"),
+    "F7": ("arrays of the caller are not written to", "retriever/test_index.py::test_arrays_of_the_caller_stay"),
+}  # fmt: skip
+
+EVALUATION: dict[str, Proof] = {
+    "E1": ("passages and titles are counted apart",
+           "evaluation/test_retrieval.py::test_faults_e1_passages_and_titles_count_apart",
+           "evaluation/test_retrieval.py::test_faults_e1_gold_is_neither_cut_nor_short_of_its_first"),
+    "E2": ("a ranking in the wrong direction is refused",
+           "evaluation/test_retrieval.py::test_faults_e2_a_list_read_in_the_wrong_direction_is_refused"),
+    "E4": ("prediction and reference are told apart by name",
+           "evaluation/test_generation.py::test_faults_e4_prediction_and_reference_are_not_swapped",
+           "evaluation/test_answers.py::test_precision_and_recall_are_not_swapped"),
+    "E5": ("sentences are split before they are united",
+           "evaluation/test_generation.py::test_faults_e5_sentences_are_split_before_they_are_united"),
+    "E6": ("references are grouped by their example",
+           "evaluation/test_generation.py::test_faults_e6_references_are_not_transposed"),
+    "E9": ("every form of a marker has one reading", "citations/test_claims.py::test_e9_markers",
+           "citations/test_claims.py::test_e9_strict_and_lenient_reading"),
+    "E11": ("abbreviations do not break a claim", "citations/test_claims.py::test_e11_sentences"),
+    "E12": ("the hypothesis is never cut away",
+            "citations/judges/test_nli.py::test_e12_the_end_of_the_fifth_passage_counts",
+            "citations/judges/test_nli.py::test_a_claim_without_room_for_a_premise_is_not_judged"),
+}  # fmt: skip
+
+PROVED = {**LOSS, **GENERATION, **TRAINING, **RETRIEVAL, **EVALUATION}
 
 
 def missing(proved: dict[str, Proof], tests: Path) -> list[str]:
@@ -119,7 +187,7 @@ def test_every_fault_is_proved_by_a_test_that_is_there() -> None:
 
 def test_every_fault_says_what_is_right() -> None:
     assert all(len(right.split()) >= 4 and "::" not in right for right, *_ in PROVED.values())
-    assert len(PROVED) == len(LOSS) + len(GENERATION) + len(TRAINING)
+    assert len(PROVED) == sum(map(len, (LOSS, GENERATION, TRAINING, RETRIEVAL, EVALUATION)))
 
 
 def test_a_test_that_is_gone_is_found() -> None:
