@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from omegaconf import MISSING
 
-from ragx.limits import at_least, file, files, folder, one_of, output
+from ragx.limits import all_at_least, at_least, file, files, folder, one_of, output
 
 
 @dataclass
@@ -113,4 +113,18 @@ class Compose:
     output: str | None = folder()
 
 
-SCRIPTS = (AuditCitations, JudgeAgreement, Compose)
+@dataclass
+class BenchmarkAudit:
+    """Schema of configs/benchmark_audit.yaml.
+
+    Attributes:
+        sizes: answers of each run.
+        workers: processes.
+    """
+
+    sizes: list[int] = all_at_least(1)  # noqa: RUF009 (a field, as the others are)
+    workers: int = at_least(1)
+    seed: int = at_least(0)
+
+
+SCRIPTS = (AuditCitations, JudgeAgreement, Compose, BenchmarkAudit)

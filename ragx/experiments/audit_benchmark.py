@@ -1,4 +1,4 @@
-"""Synthetic traces, corpus and frozen labels of a given size, to measure how long an audit takes.
+"""How long an audit takes: synthetic traces, corpus and frozen labels of a given size, audited in a process of its own.
 
     n answers with five citations each, one claim a citation, ten passages retrieved and packed, every citation labelled
 
@@ -9,21 +9,29 @@ skipped for want of a field.
 from __future__ import annotations
 
 import json
+import multiprocessing
+import os
 import random
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from ragx import atomic
 from ragx.citations.gold import LABELS, SCHEMA
 from ragx.citations.trace_file import write_traces
 from ragx.citations.trace_records import Answer, Candidate, Citation, Claim, Packed, Trace
+from ragx.experiments.audit import run_audit
 from ragx.experiments.audit_settings import audit_settings
 from ragx.records import Passage, PassageKey
 from ragx.schema_audit import AuditCitations
 
 CITATIONS = 5
 RETRIEVED = 10
+_EVERY_S = 0.25
 _WORDS = "north river leader office treaty began ended term between council region harbor first later".split()
 
 
@@ -47,6 +55,49 @@ def settings(directory: str | Path, *, workers: int = 1) -> AuditCitations:
     return audit_settings(
         files["traces"], corpus=[files["corpus"]], gold=files["gold"], judge="frozen", workers=workers
     )
+
+
+def measure(folder: Path, sizes: Sequence[int], *, workers: int, seed: int = 0) -> Iterator[dict[str, float]]:
+    """Audits of `sizes` answers, one after the other; all rows so far are in `folder`/benchmark_audit.json.
+
+    Yields:
+        answers; seconds of the wall clock; cpu_s over all processes; mib, the most that the auditing process and its
+        workers held together, a page that several share counted once.
+    """
+    rows: list[dict[str, float]] = []
+    for n in sizes:
+        write_benchmark(folder / f"{n}", n, seed=seed)
+        with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as alone:
+            audit, most = alone.submit(_audit, folder / f"{n}", workers), 0.0
+            while not audit.done():
+                most = max(most, sum(map(_held, psutil.Process().children(recursive=True))))
+                time.sleep(_EVERY_S)
+        rows.append({"answers": n, **audit.result(), "mib": most / 2**20})
+        with atomic.open_file(folder / "benchmark_audit.json") as handle:
+            json.dump({"workers": workers, "rows": rows}, handle, indent=1)
+        yield rows[-1]
+
+
+def _audit(folder: Path, workers: int) -> dict[str, float]:
+    """Runs where nothing else did, so that memory is the audit's own."""
+    began, before = time.perf_counter(), _cpu_s()
+    run_audit(settings(folder, workers=workers), folder / "audit")
+    return {"seconds": time.perf_counter() - began, "cpu_s": _cpu_s() - before}
+
+
+def _cpu_s() -> float:
+    """CPU seconds of this process and of workers that ended."""
+    used = os.times()
+    return used.user + used.system + used.children_user + used.children_system
+
+
+def _held(process: psutil.Process) -> int:
+    """Bytes, shared pages in shares where the system tells them; 0 of a process that has just ended."""
+    try:
+        memory = process.memory_full_info()
+    except psutil.Error:
+        return 0
+    return int(getattr(memory, "pss", memory.rss))
 
 
 def _passage(i: int, draw: random.Random) -> Passage:
