@@ -111,10 +111,14 @@ def examples(
 
 
 def reading(data: DataConfig | None) -> Reading:
-    """How question files are read; ids of gold passages name those of `data.passages`."""
+    """How question files are read; ids of gold passages name those of `data.passages`, in the version of its first."""
     if data is None:
         return Reading()
-    version = DEFAULT_VERSION if data.passages is None and data.edition is None else edition(data)
+    if data.passages is None:
+        version = data.edition or DEFAULT_VERSION
+    else:
+        first = next(iter(stream(data)), None)
+        version = edition(data) if first is None else first.key.version
     return Reading(task=data.task, labels=dict(data.labels), version=version, on_bad_row=data.on_bad_row)
 
 

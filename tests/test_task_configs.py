@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,17 @@ def test_sources_are_files_their_parts_and_names(tmp_path: Path) -> None:
     assert build.reading(data).version == "2018"
     with pytest.raises(ConfigError, match=r"data.train must be a file, also with @train, .* got '.*nowhere@train'"):
         resolved("natural_questions", f"data.train={tmp_path / 'nowhere'}@train")
+
+
+@pytest.mark.parametrize(("row", "version"), [({"id": "p1"}, "corpus"), ({"source": "p1", "version": "7"}, "7")])
+def test_gold_ids_have_the_version_that_the_passages_have(row: dict[str, str], version: str, tmp_path: Path) -> None:
+    passages, questions = tmp_path / "corpus.jsonl", tmp_path / "q.jsonl"
+    passages.write_text(json.dumps({**row, "title": "t", "text": "x"}) + "\n")
+    questions.write_text('{"question": "x?", "answers": ["a"], "positive_ctx_id": "p1"}\n')
+    data = resolved("natural_questions", f"data.passages={passages}", f"data.questions={questions}").data
+    (example,) = build.examples(data.questions, data=data)
+    (passage,) = build.passages(data)
+    assert example.gold == (passage.key,) and passage.key.version == version
 
 
 def test_labels_can_be_other_words() -> None:

@@ -43,7 +43,7 @@ def evaluate_retrieval(
         seed: of the bootstrap.
 
     Raises:
-        RagxError: no example, or no gold passage known for any.
+        RagxError: no example, no gold passage known for any, or all of them of other versions than what is found.
     """
     if not any(example.gold for example in examples):
         raise RagxError(f"examples must name gold passages, got none in {len(examples)}. Add `gold` to the questions")
@@ -66,6 +66,7 @@ def _scores(
 ) -> Scores:
     """By question id, the score of each metric."""
     rankings: dict[str, Ranking] = {}
+    versions: set[str] = set()
     for start in tqdm(range(0, len(examples), batch_size), desc="retrieving", disable=None):
         batch = examples[start : start + batch_size]
         queries = [example.query for example in batch]
@@ -76,7 +77,19 @@ def _scores(
         passages = retriever.retrieve(queries, max(ks), query_embeds=embeds).passages
         for example, row in zip(batch, passages, strict=True):
             rankings[example.id] = Ranking([passage.key for passage in row], example.gold)
+            versions |= {passage.key.version for passage in row}
+    _require_one_version(examples, versions)
     return rank_scores(rankings, ks)
+
+
+def _require_one_version(examples: Sequence[Example], found: set[str]) -> None:
+    """Refuses gold passages of versions that were never found: every figure would be 0 and mean nothing."""
+    asked = {key.version for example in examples for key in example.gold}
+    if not asked & found:
+        raise RagxError(
+            f"gold passages must be of a version that the index holds, got {', '.join(sorted(asked))} beside "
+            f"{', '.join(sorted(found))}. Give data.passages=FILE that the index was built from, or data.edition"
+        )
 
 
 def _table(scores: Scores, *, seed: int) -> dict[str, Any]:

@@ -49,6 +49,12 @@ def test_success_is_counted_over_questions_with_gold() -> None:
     assert found["n_docs"] == 4 and found["index"] == given().fingerprint and "lift" not in found
 
 
+def test_gold_of_another_version_is_no_zero_but_an_error() -> None:
+    other = Example("q1", "q1", ("x",), gold=(PASSAGES[0].key._replace(version="2018"),))
+    with pytest.raises(RagxError, match="must be of a version that the index holds, got 2018 beside 1"):
+        evaluate_retrieval(given(), [other], ks=(1,))
+
+
 def test_the_lift_of_a_reranker_is_after_minus_before() -> None:
     examples = [example("q1", 0), example("q2", 3), example("q3", 3), example("q4", 2)]
     found = evaluate_retrieval(RerankedRetriever(given(), Alphabet(), candidates=4), examples, ks=(1, 2))
