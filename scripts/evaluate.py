@@ -12,7 +12,7 @@ from omegaconf import DictConfig
 
 from ragx import atomic, build, config, schema
 from ragx.data.predictions import read_predictions
-from ragx.experiments.evaluate import compare, evaluate, titled
+from ragx.experiments.evaluate import compare, evaluate, metric_line, titled
 
 
 def figures(table: dict[str, Any], name: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
@@ -23,15 +23,6 @@ def figures(table: dict[str, Any], name: str = "") -> Iterator[tuple[str, dict[s
         for part, value in table.items():
             if part != "by_kind":
                 yield from figures(value, f"{name}.{part}" if name else part)
-
-
-def line(name: str, metric: dict[str, Any]) -> str:
-    """One metric as a line: value, interval, how many questions; of a difference also its p."""
-    if metric["value"] is None:
-        return f"{name:<26} not scored (n_null {metric['n_null']})"
-    low, high = metric["ci95"]
-    p = f"  p {metric['p_value']:.4f}" if "p_value" in metric else ""
-    return f"{name:<26} {metric['value']:.3f}  [{low:.3f}, {high:.3f}]  n {metric['n']}{p}"
 
 
 @hydra.main(version_base="1.3", config_path="../configs", config_name="evaluate")
@@ -52,7 +43,7 @@ def main(raw: DictConfig) -> None:
         handle.write(json.dumps(metrics, indent=2) + "\n")
     for name, metric in figures(metrics):
         if metric["value"] is not None or not name.startswith(("title_", "r_precision")):
-            print(line(name, metric))
+            print(metric_line(name, metric))
     print(output)
 
 

@@ -4,22 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import hydra
 from omegaconf import DictConfig
 
 from ragx import atomic, build, config, schema
+from ragx.experiments.evaluate import metric_line
 from ragx.experiments.retrieval import evaluate_retrieval
-
-
-def line(name: str, metric: dict[str, Any]) -> str:
-    """One metric as a line: value, interval, how many questions."""
-    if metric["value"] is None:
-        return f"{name:<26} not scored (n_null {metric['n_null']})"
-    low, high = metric["ci95"]
-    p = f"  p {metric['p_value']:.4f}" if "p_value" in metric else ""
-    return f"{name:<26} {metric['value']:.3f}  [{low:.3f}, {high:.3f}]  n {metric['n']}{p}"
 
 
 @hydra.main(version_base="1.3", config_path="../configs", config_name="evaluate_retrieval")
@@ -43,10 +34,10 @@ def main(raw: DictConfig) -> None:
         handle.write(json.dumps(metrics, indent=2) + "\n")
     for k, metric in metrics["success_at"].items():
         if "before" in metrics:
-            print(line(f"success_at.{k} before", metrics["before"]["success_at"][k]))
-        print(line(f"success_at.{k}", metric))
+            print(metric_line(f"success_at.{k} before", metrics["before"]["success_at"][k]))
+        print(metric_line(f"success_at.{k}", metric))
         if "lift" in metrics:
-            print(line(f"success_at.{k} lift", metrics["lift"][f"success_at.{k}"]))
+            print(metric_line(f"success_at.{k} lift", metrics["lift"][f"success_at.{k}"]))
     print(output)
 
 

@@ -178,3 +178,12 @@ def _nested(flat: dict[str, Any]) -> dict[str, Any]:
         else:
             found[table] = value
     return found
+
+
+def metric_line(name: str, metric: dict[str, Any]) -> str:
+    """One metric as a line: value, interval, how many questions; of a difference also its p."""
+    if metric["value"] is None:
+        return f"{name:<26} not scored (n_null {metric['n_null']})"
+    low, high = metric["ci95"]
+    p = f"  p {metric['p_value']:.4f}" if "p_value" in metric else ""
+    return f"{name:<26} {metric['value']:.3f}  [{low:.3f}, {high:.3f}]  n {metric['n']}{p}"

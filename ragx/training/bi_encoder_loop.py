@@ -17,10 +17,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import torch
 from accelerate import Accelerator
-from accelerate.state import AcceleratorState
-from accelerate.utils import DistributedDataParallelKwargs
 from tqdm.auto import tqdm
 
 from ragx import atomic
@@ -33,6 +30,7 @@ from ragx.training.bi_encoder_model import BiEncoder, restore_bi_encoder, save_b
 from ragx.training.bi_encoder_settings import BiEncoderSettings
 from ragx.training.bi_encoder_step import ContrastiveStepper
 from ragx.training.checkpoint import TrainingState, read_state
+from ragx.training.devices import accelerator_of
 from ragx.training.lock import locked_by_all
 from ragx.training.metrics_log import MetricsLog
 from ragx.training.optim import adamw, build_schedule, checksums, load_optimizer_tensors, optimizer_tensors
@@ -262,19 +260,7 @@ def _every(interval: int, step: int) -> bool:
 
 
 def _accelerator(settings: BiEncoderSettings, *, evaluated: bool) -> Accelerator:
-    problems = settings.problems()
-    for key in ("eval_every", "patience"):
-        if getattr(settings, key) and not evaluated:
-            problems.append(f"training.{key} must be 0 without dev examples, got {getattr(settings, key)}. Give some.")
-    if problems:
-        raise ConfigError(problems)
-    # Accelerate keeps one precision and device for a process; a second run in it may ask for others.
-    AcceleratorState._reset_state(reset_partial_state=not torch.distributed.is_initialized())
-    accelerator = Accelerator(
-        mixed_precision=settings.mixed_precision,
-        cpu=settings.device == "cpu",
-        kwargs_handlers=[DistributedDataParallelKwargs(find_unused_parameters=True)],
-    )
+    accelerator = accelerator_of(settings, evaluated=evaluated)
     if settings.batch_size < accelerator.num_processes:
         raise ConfigError(
             [f"training.batch_size must be >= {accelerator.num_processes}, the processes, got {settings.batch_size}."]

@@ -19,13 +19,12 @@ from typing import Any
 
 import torch
 from accelerate import Accelerator
-from accelerate.state import AcceleratorState
-from accelerate.utils import DistributedDataParallelKwargs
 
 from ragx.errors import ConfigError, TrainingError
 from ragx.model import RagModel
 from ragx.records import Example
 from ragx.training.compiling import compiled, require_compiler
+from ragx.training.devices import accelerator_of
 from ragx.training.lock import locked_by_all
 from ragx.training.resume import identity
 from ragx.training.run import Evaluate, Run
@@ -157,26 +156,7 @@ def mean_nll(batch_size: int) -> Evaluate:
 
 def _accelerator(settings: TrainingSettings, *, evaluated: bool) -> Accelerator:
     """Accelerate's view of the devices, after everything that can be wrong with the settings was named in one go."""
-    problems = settings.problems()
-    for key in ("eval_every", "patience"):
-        if getattr(settings, key) and not evaluated:
-            problems.append(f"training.{key} must be 0 without dev examples, got {getattr(settings, key)}. Give some.")
-    if problems:
-        raise ConfigError(problems)
-    # Accelerate keeps one precision and device for a process; a second run in it may ask for others.
-    AcceleratorState._reset_state(reset_partial_state=not torch.distributed.is_initialized())
-    accelerator = Accelerator(
-        mixed_precision=settings.mixed_precision,
-        cpu=settings.device == "cpu",
-        kwargs_handlers=[DistributedDataParallelKwargs(find_unused_parameters=True)],
-    )
-    if settings.mixed_precision != "no" and not accelerator.native_amp:  # accelerate would train in fp32 and not say so
-        raise ConfigError(
-            [
-                f"training.mixed_precision must be one that {accelerator.device.type} has, "
-                f"got {settings.mixed_precision!r}. Use 'bf16' or 'no'."
-            ]
-        )
+    accelerator = accelerator_of(settings, evaluated=evaluated)
     if settings.compile:
         require_compiler(accelerator.device)
     if settings.fsdp and accelerator.num_processes == 1:
