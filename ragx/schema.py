@@ -13,7 +13,7 @@ from typing import Any
 from omegaconf import MISSING
 
 from ragx.data.tasks import BAD_ROW, TASKS
-from ragx.limits import all_at_least, at_least, file, folder, one_of, output, questions, share, weights
+from ragx.limits import all_at_least, at_least, file, folder, one_of, output, questions, weights
 from ragx.model import CLOSED_BOOK, MODEL_KINDS
 from ragx.retriever.storage import STORAGES
 from ragx.schema_audit import SCRIPTS as AUDIT_SCRIPTS
@@ -21,8 +21,8 @@ from ragx.schema_bi_encoder import SCRIPTS as BI_ENCODER_SCRIPTS
 from ragx.schema_decoding import DecodingConfig
 from ragx.schema_experiments import SCRIPTS as EXPERIMENT_SCRIPTS
 from ragx.schema_import import SCRIPTS as IMPORT_SCRIPTS
+from ragx.schema_pretraining import SCRIPTS as PRETRAINING_SCRIPTS
 from ragx.schema_retriever import RetrieverConfig
-from ragx.training.pretraining import PretrainingSettings
 from ragx.training.settings import TrainingSettings
 
 
@@ -234,63 +234,8 @@ class DemoSeeds:
     runs: list[str] = MISSING
 
 
-@dataclass
-class NanoConfig:
-    """Width and depth of a nano model; the feed-forward layers are four times as wide."""
-
-    vocab_size: int = at_least(300)
-    d_model: int = at_least(8)
-    layers: int = at_least(1)
-    heads: int = at_least(1)
-
-
-@dataclass
-class MixtureConfig:
-    """What pretraining batches are made of.
-
-    `invented`, `renewed`, `familiar` and `rivals` are explained in `ClozeMaker`. `infilling` is the share of steps that
-    denoise, the rest being cloze, after `infilling_steps` that all denoise: there every target token teaches copying,
-    and cloze builds on it.
-    """
-
-    invented: float = share()
-    renewed: float = share()
-    familiar: float = share()
-    rivals: float = share()
-    infilling: float = share()
-    infilling_steps: int = at_least(0)
-
-
-@dataclass
-class PretrainingConfig:
-    """The fields of `PretrainingSettings`, which explains and checks them."""
-
-    steps: int = MISSING
-    batch_size: int = MISSING
-    learning_rate: float = MISSING
-    warmup_steps: int = MISSING
-    max_grad_norm: float = MISSING
-    seed: int = at_least(0)
-    save_every: int = MISSING
-
-    def settings(self) -> PretrainingSettings:
-        """What `ragx.training.pretraining.pretrain` takes."""
-        return PretrainingSettings(**asdict(self))
-
-
-@dataclass
-class Pretrain:
-    """Schema of configs/pretrain_generator.yaml and configs/pretrain_bi_encoder.yaml."""
-
-    directory: str = folder()
-    threads: int = at_least(1)
-    size: NanoConfig = MISSING
-    mixture: MixtureConfig = MISSING
-    pretraining: PretrainingConfig = MISSING
-
-
 # The schema of each script's primary config, `<name>_schema` in its defaults.
 SCRIPTS = (
-    BuildIndex, Train, Generate, Evaluate, EvaluateRetrieval, HotSwap, Demo, DemoSeeds, Pretrain, ImportCheckpoint,
-    *AUDIT_SCRIPTS, *BI_ENCODER_SCRIPTS, *EXPERIMENT_SCRIPTS, *IMPORT_SCRIPTS,
+    BuildIndex, Train, Generate, Evaluate, EvaluateRetrieval, HotSwap, Demo, DemoSeeds, ImportCheckpoint,
+    *AUDIT_SCRIPTS, *BI_ENCODER_SCRIPTS, *EXPERIMENT_SCRIPTS, *IMPORT_SCRIPTS, *PRETRAINING_SCRIPTS,
 )  # fmt: skip

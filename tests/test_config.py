@@ -12,7 +12,7 @@ from hydra import compose, initialize_config_dir
 from hydra.errors import ConfigCompositionException
 from omegaconf import DictConfig
 
-from ragx import build, config, schema, schema_bi_encoder, schema_import
+from ragx import build, config, schema, schema_bi_encoder, schema_import, schema_pretraining
 from ragx.decoding.choice import DECODERS
 from ragx.decoding.settings import DecodingSettings
 from ragx.errors import ConfigError
@@ -28,8 +28,8 @@ SCHEMAS: dict[str, Any] = {
     "evaluate_retrieval": schema.EvaluateRetrieval,
     "hot_swap": schema.HotSwap,
     "demo": schema.Demo,
-    "pretrain_generator": schema.Pretrain,
-    "pretrain_bi_encoder": schema.Pretrain,
+    "pretrain_generator": schema_pretraining.Pretrain,
+    "pretrain_bi_encoder": schema_pretraining.Pretrain,
     "import_checkpoint": schema.ImportCheckpoint,
     "train_bi_encoder": schema_bi_encoder.TrainBiEncoder,
     "import_passages": schema_import.ImportPassages,

@@ -34,7 +34,7 @@ from ragx.generator.inputs import InputBuilder
 from ragx.generator.seq2seq import Seq2SeqGenerator
 from ragx.records import Passage
 from ragx.retriever.tower import Tower
-from ragx.schema import MixtureConfig, Pretrain
+from ragx.schema_pretraining import MixtureConfig, Pretrain
 from ragx.training.bi_encoder import average_rank, in_batch_nll
 from ragx.training.denoising import by_length, cloze_loss, infilling_loss
 from ragx.training.pretraining import pretrain

@@ -10,7 +10,7 @@ import torch
 from hydra import compose, initialize_config_dir
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, DPRContextEncoder, DPRQuestionEncoder
 
-from ragx import build, config, schema
+from ragx import build, config
 from ragx.data.world_leaders.cloze import ClozeMaker
 from ragx.data.world_leaders.editions import edition
 from ragx.data.world_leaders.questions import questions
@@ -20,16 +20,17 @@ from ragx.generator.seq2seq import Seq2SeqGenerator
 from ragx.records import Passage
 from ragx.retriever.passage_encoder import PassageEncoder
 from ragx.retriever.query_encoder import QueryEncoder
+from ragx.schema_pretraining import Pretrain
 
 CONFIGS = str(Path(__file__).parents[2] / "configs")
 TINY = ["size.vocab_size=300", "size.d_model=16", "size.layers=1", "size.heads=2", "pretraining.steps=2",
         "pretraining.batch_size=4", "pretraining.save_every=2", "pretraining.warmup_steps=1"]  # fmt: skip
 
 
-def _config(name: str, directory: Path) -> schema.Pretrain:
+def _config(name: str, directory: Path) -> Pretrain:
     with initialize_config_dir(CONFIGS, version_base="1.3"):
         raw = compose(name, overrides=[f"directory={directory}", *TINY])
-    return config.resolve(raw, schema.Pretrain)
+    return config.resolve(raw, Pretrain)
 
 
 def test_the_checkpoints_are_small_and_have_cards() -> None:
