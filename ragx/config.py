@@ -34,6 +34,7 @@ from ragx.limits import EMBEDDED, HUB
 from ragx.retriever import bm25
 from ragx.retriever.kinds import resolve_parameters
 from ragx.schema import SCRIPTS, Demo, HotSwap, IndexConfig
+from ragx.schema_chat import SCRIPTS as CHAT_SCRIPTS
 from ragx.schema_retriever import RetrieverConfig
 
 T = TypeVar("T")
@@ -42,7 +43,7 @@ T = TypeVar("T")
 _STAMP = f"{datetime.now():%Y-%m-%d_%H-%M-%S}-{secrets.token_hex(3)}"
 OmegaConf.register_new_resolver("run_stamp", lambda: _STAMP, replace=True)
 
-for _schema in SCRIPTS:
+for _schema in (*SCRIPTS, *CHAT_SCRIPTS):
     ConfigStore.instance().store(name=f"{_schema.__name__}_schema", node=_schema)
 
 

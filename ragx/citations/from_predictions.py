@@ -10,7 +10,7 @@ One decision: an empty answer is one claim without a citation, not a question wi
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from ragx.citations.claims import SPLITTER, SPLITTER_VERSION, Sentence, split_claims
 from ragx.citations.emission import EmissionRule, emit
@@ -40,14 +40,14 @@ def trace_of(prediction: Prediction, *, as_of: str | None = None, claims: str = 
         task: default `qa_short` or `qa_long` as the claims are.
     """
     sentences = split_claims(prediction.answer, n_refs=len(prediction.passages))
-    long = bool(sentences) and (claims == "sentences" or (claims == "auto" and _is_long(prediction.answer, sentences)))
+    long = bool(sentences) and (claims == "sentences" or (claims == "auto" and is_long(prediction.answer, sentences)))
     scores = _token_scores(prediction)
     kind = str(prediction.provenance.get("kind", ""))
     found = _claims(prediction, sentences if long else [])
     citations: list[Citation] = []
     if long:
         for claim, sentence in zip(found, sentences, strict=True):
-            citations += [row for marker in sentence.markers for row in _inline_citations(claim, marker)]
+            citations += [row for marker in sentence.markers for row in inline_citations(claim, marker)]
     if not citations:
         citations = list(_posterior_citations(prediction, found, scores, kind))
     provenance = dict(prediction.provenance)
@@ -80,7 +80,8 @@ def trace_of(prediction: Prediction, *, as_of: str | None = None, claims: str = 
     )
 
 
-def _is_long(answer: str, sentences: list[Sentence]) -> bool:
+def is_long(answer: str, sentences: Sequence[Sentence]) -> bool:
+    """Whether each sentence of an answer is a claim, where nobody says: several sentences, or more than a phrase."""
     return len(sentences) > 1 or len(answer.split()) > LONG_ANSWER
 
 
@@ -143,7 +144,7 @@ def _posterior_citations(
             )
 
 
-def _inline_citations(claim: Claim, marker: Marker) -> Iterator[Citation]:
+def inline_citations(claim: Claim, marker: Marker) -> Iterator[Citation]:
     """Each number of a marker; the key is looked up among the packed passages by the audit."""
     note = ",".join(marker.notes) or None
     for ref in marker.refs:
