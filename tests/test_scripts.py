@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import csv
 import json
-import runpy
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,8 +16,8 @@ from ragx.data.predictions import read_predictions
 from ragx.evaluation.answers import exact_match
 from ragx.retriever.manifest import Manifest
 from ragx.training.checkpoint import read_record
+from tests.scripts import ROOT, run_script
 
-ROOT = Path(__file__).parents[1]
 COUNTRIES = ["Peru", "Chile", "France", "Japan", "Kenya", "Norway"]
 Run = Callable[..., int]
 
@@ -71,19 +71,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def run(folder: Path) -> Run:
-    """Runs a script in the user's folder as `python scripts/NAME.py OVERRIDES...`; returns its exit status."""
-
-    def run(name: str, *overrides: str, into: str) -> int:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.chdir(folder)
-            patch.setattr(sys, "argv", [f"{name}.py", f"hydra.run.dir=runs/{into}", *overrides])
-            try:
-                runpy.run_path(str(ROOT / "scripts" / f"{name}.py"), run_name="__main__")
-            except SystemExit as leave:
-                return int(leave.code or 0)
-            return 0
-
-    return run
+    """Runs a script in the user's folder; returns its exit status."""
+    return partial(run_script, folder=folder)
 
 
 @pytest.fixture(scope="module")
