@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 import ragx.model as model_module
+from ragx.decoding.settings import DecodingSettings
 from ragx.generator import passage_groups, prepared
 from ragx.generator.seq2seq import Seq2SeqGenerator
 from ragx.model import RagModel
@@ -63,3 +66,34 @@ def test_what_the_host_holds_travels_once_and_in_float32(
     kinds = [(tuple(value.shape), torch.float32 if value is found.doc_embeds else torch.int64) for value in expected]
     # And the scores, which q(x) and the vectors have become, come to the generator.
     assert sorted(moves, key=str) == sorted([*kinds, ((2, 3), torch.float32)], key=str)
+
+
+A_GPU = pytest.param("cuda", marks=pytest.mark.gpu)
+
+
+@pytest.mark.parametrize("device", [A_GPU])
+@pytest.mark.parametrize(
+    ("kind", "decoder"),
+    [("rag_sequence", "thorough"), ("rag_sequence", "fast"), ("rag_token", "token_beam"), ("rag_token", "greedy")],
+)
+def test_a_gpu_answers_and_scores_as_the_host_does(
+    generator: Seq2SeqGenerator, query_encoder: QueryEncoder, found: Retrieved, kind: str, decoder: str, device: str
+) -> None:
+    """Passages from the host, 20 tokens of 4 beams, a rule of the caller, samples: everything that decoding moves."""
+    model = RagModel(kind=kind, generator=generator, query_encoder=query_encoder, n_docs=3)
+    searched = DecodingSettings(max_length=20, num_return_sequences=3, no_repeat_ngram_size=3, bad_token_ids=(9,))
+    ways: list[dict[str, Any]] = [{"settings": searched}, {"settings": searched, "allowed": lambda *_: range(5, 90)}]
+    if decoder == "token_beam":
+        ways.append({"settings": DecodingSettings(do_sample=True, num_return_sequences=3, top_p=0.9)})
+    results = []
+    for place in ("cpu", device):
+        model.to(place)
+        answers = [a for way in ways for a in model.generate(QUERIES, decoder=decoder, retrieved=found, **way)]
+        labels = model.generate(QUERIES, decoder="closed_set", settings=searched, labels=ANSWERS, retrieved=found)
+        results.append(([*answers, *labels], model(QUERIES, ANSWERS, retrieved=found).nll.cpu()))
+    (host, host_nll), (there, nll) = results
+    torch.testing.assert_close(nll, host_nll, atol=1e-4, rtol=1e-4)
+    for ours, expected in zip(there, host, strict=True):
+        assert [h.token_ids for h in ours.hypotheses] == [h.token_ids for h in expected.hypotheses]
+        values = [h.logprob for h in expected.hypotheses]
+        assert [h.logprob for h in ours.hypotheses] == pytest.approx(values, abs=1e-3)

@@ -1,13 +1,12 @@
-"""Beams of BART that share what they read (section 2.5): one set of passage keys a row, one tree of tokens a unit.
+"""Beams of BART that share what they read (section 2.5): one passage a row, one tree of tokens a unit.
 
-    cross-attention  softmax(q K^T) V   with the passage as batch and all sequences on it as queries
-    self-attention   the same over every token any sequence of the unit said, each sequence seeing its own past
+    cross-attention  `bart_passages`, with the passage as batch and all sequences on it as queries
+    self-attention   softmax(q K^T) V over every token any sequence of the unit said, each seeing its own past
 
 Decision: nothing is ever reordered. The keys of a token are written once, where they stay; that a sequence goes on
 from another is one row of a bool table of who sees what. When the memory is full, tokens that no sequence sees any more
-are left behind: after a few steps most beams have most of their past in common. Keys of passages are computed once and
-never copied for beams. Units that are finished leave when a quarter is gone: to copy the keys of the others costs as
-much as a few steps.
+are left behind: after a few steps most beams have most of their past in common. Passages are never copied for beams.
+Units that are finished leave when a quarter is gone: to copy what the others hold costs as much as a few steps.
 
 Shapes: U units of G rows, M sequences, R = U*G, T tokens said so far by all M, S passage length, H heads, D hidden
 size, d = D/H.
@@ -22,6 +21,7 @@ import torch
 from torch import Tensor
 
 from ragx.generator.bart_layers import attention, embed, split_heads, walk
+from ragx.generator.bart_passages import Passages
 from ragx.generator.output_layer import OutputLayer, Scratch
 
 LEAVE_BELOW = 0.75
@@ -42,10 +42,7 @@ class BartReading:
 
     def __init__(self, decoder: Any, output: OutputLayer, hidden: Tensor, mask: Tensor, *, n_rows: int) -> None:
         self._decoder, self._output, self._n_rows = decoder, output, n_rows
-        self._mask = passage_mask(mask)
-        if self._mask is not None:
-            hidden = hidden[:, : self._mask.shape[3]]
-        self._passages = [passage_keys(layer.encoder_attn, hidden) for layer in decoder.layers]
+        self._passages = Passages(decoder, hidden, mask)
         self._said: list[tuple[Tensor, Tensor]] = []
         self._seen = torch.zeros(len(hidden) // n_rows, 1, 0, dtype=torch.bool, device=hidden.device)
         # Units of memory that the caller's units lie in; None while they are the same.
@@ -79,11 +76,8 @@ class BartReading:
             keys, values = self._remember(place, key, value, said=said)
             return attention(query, keys, values, seen)
 
-        def read(place: int, module: Any, hidden: Tensor) -> Tensor:
-            query = split_heads(module.q_proj(hidden), module.num_heads)
-            return attention(query, *self._passages[place], self._mask)
-
-        hidden = walk(self._decoder, hidden, attend=attend, read=read)
+        self._passages.expect(width)
+        hidden = walk(self._decoder, hidden, attend=attend, read=self._passages.read)
         hidden = hidden.unflatten(0, (n_units, self._n_rows))
         self._hidden = (hidden if self._places is None else hidden[self._places]).transpose(1, 2)
         self._normalizers = None
@@ -99,10 +93,8 @@ class BartReading:
         rows = self._places.unsqueeze(1) * self._n_rows + torch.arange(self._n_rows, device=units.device)
         rows, said = rows.flatten(), self._seen.shape[2]
         self._seen, self._places = self._seen[self._places], None
-        self._mask = None if self._mask is None else self._mask[rows]
-        for place, (keys, values) in enumerate(self._passages):  # a layer at a time: the old ones are freed in between
-            self._passages[place] = (keys[rows], values[rows])
-        for place, (keys, values) in enumerate(self._said):
+        self._passages.keep(rows)
+        for place, (keys, values) in enumerate(self._said):  # a layer at a time: the old ones are freed in between
             self._said[place] = (keys[rows, :, :said], values[rows, :, :said])
 
     def continuations(self, log_weights: Tensor, logprobs: Tensor) -> Iterator[tuple[slice, Tensor]]:
@@ -155,28 +147,6 @@ class BartReading:
         for memory, new in zip(held, (key, value), strict=True):
             memory[:, :, said:total] = new
         return held[0][:, :, :total], held[1][:, :, :total]
-
-
-def passage_mask(mask: Tensor) -> Tensor | None:
-    """(R, 1, 1, S') true at the tokens of a passage, S' the longest; None where no passage is padded.
-
-    A row that is padding throughout sees all of it: its states are of no use, but they are numbers.
-    """
-    seen = mask.bool()
-    seen = seen | ~seen.any(1, keepdim=True)
-    last = torch.arange(1, seen.shape[1] + 1, device=seen.device)
-    longest, shortest = torch.stack([(seen * last).amax(), seen.sum(1).amin()]).tolist()
-    if shortest == seen.shape[1]:
-        return None
-    return seen[:, None, None, :longest]
-
-
-def passage_keys(module: Any, hidden: Tensor) -> tuple[Tensor, Tensor]:
-    """Keys and values (R, H, S, d) of encoder states (R, S, D)."""
-    return (
-        split_heads(module.k_proj(hidden), module.num_heads),
-        split_heads(module.v_proj(hidden), module.num_heads),
-    )
 
 
 def _longer(states: Tensor, length: int) -> Tensor:

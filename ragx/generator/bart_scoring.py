@@ -16,8 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ragx.generator.bart_decoding import passage_keys, passage_mask
 from ragx.generator.bart_layers import attention, embed, rows_of, split_heads, walk
+from ragx.generator.bart_passages import passage_keys, passage_mask
 from ragx.generator.output_layer import OutputLayer
 from ragx.generator.prefix_tree import PrefixTree
 

@@ -170,7 +170,30 @@ def test_an_answer_does_not_depend_on_its_company(generator: Seq2SeqGenerator, n
     assert_same(together, questions.answer(decode, generator, bounded))
 
 
-@pytest.mark.parametrize("name", ["thorough", "token_beam"])
+@pytest.mark.parametrize(("name", "n_docs", "bound"), [("thorough", 50, 60), ("fast", 50, 60), ("token_beam", 15, 45)])
+def test_as_many_passages_as_in_the_paper_are_read_a_few_at_a_time(
+    generator: Seq2SeqGenerator, name: str, n_docs: int, bound: int
+) -> None:
+    """A layer of the decoder sees at most `max_sequences_in_flight` sequences, or states of so many answers that are
+    scored; without the bound it sees more, and the answers are the same."""
+    questions = Questions.random(3, n_questions=2, n_docs=n_docs)
+    seen: list[int] = []
+    layer = generator.model.get_decoder().layers[0].self_attn.q_proj
+    hook = layer.register_forward_hook(lambda _, args, __: seen.append(args[0].shape[:-1].numel()))
+    most = bound * SETTINGS.max_length if name == "thorough" else bound
+    try:
+        free = questions.answer(DECODERS[name], generator, replace(SETTINGS, max_sequences_in_flight=None))
+        assert max(seen) > most
+        seen.clear()
+        found = questions.answer(DECODERS[name], generator, replace(SETTINGS, max_sequences_in_flight=bound))
+        assert 0 < max(seen) <= most
+    finally:
+        hook.remove()
+    assert_same(free, found)
+    assert {len(h.passage_logprobs) for hypotheses in found for h in hypotheses} == {n_docs}
+
+
+@pytest.mark.parametrize("name", ["thorough", "fast", "token_beam"])
 def test_two_threads_give_what_one_gives(generator: Seq2SeqGenerator, name: str) -> None:
     questions, threads, found = Questions.random(0), torch.get_num_threads(), []
     try:

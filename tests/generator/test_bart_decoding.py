@@ -85,15 +85,14 @@ def test_read_needs_no_mixture_before_it(model: Seq2SeqGenerator) -> None:
 
 
 def test_memory_of_finished_units_is_given_back(model: Seq2SeqGenerator) -> None:
-    """Eight units; one gone is kept in memory, at two gone (a quarter) the keys of the six others move together."""
+    """Eight units; one gone is kept in memory, at two gone (a quarter) what the six others hold moves together."""
     assert model.grouped is not None
     reading = model.grouped.begin(encoded(model), torch.tensor([[0], [1], [2], [3], [4], [5], [0], [1]]))
     tokens = torch.full((8, 1), model.decoder_start_token_id)
     reading.feed(tokens, torch.zeros_like(tokens))
 
     def rows_in_memory() -> set[int]:
-        held = [*reading._passages, *reading._said]
-        return {len(states) for pair in held for states in pair}
+        return {len(reading._passages._hidden), *(len(states) for pair in reading._said for states in pair)}
 
     assert rows_in_memory() == {8}
     reading.keep(torch.tensor([0, 1, 2, 3, 5, 6, 7]))
@@ -133,15 +132,22 @@ def projected(model: Seq2SeqGenerator) -> Iterator[list[int]]:
         hook.remove()
 
 
-def test_keys_of_a_passage_are_computed_once(model: Seq2SeqGenerator, projected: list[int]) -> None:
-    """Two layers, six passages, four sequences, five steps; then eight answers against three of the passages."""
+def test_keys_of_a_passage_are_computed_once_and_not_for_short_answers(
+    model: Seq2SeqGenerator, projected: list[int]
+) -> None:
+    """Two layers, heads of eight, four sequences: three steps read six passages without keys, then come the keys of
+    the three that are left. And eight answers are scored against three of the passages."""
     assert model.grouped is not None
     source = encoded(model)
     reading = model.grouped.begin(source, torch.arange(6).view(2, 3))
-    for step in range(5):
-        tokens = torch.full((2, 4 if step else 1), model.decoder_start_token_id)
-        reading.feed(tokens, torch.zeros_like(tokens))
-    assert projected == [6, 6]
+    tokens = torch.full((2, 4), model.decoder_start_token_id)
+    reading.feed(tokens[:, :1], torch.zeros(2, 1, dtype=torch.long))
+    reading.feed(tokens, torch.zeros_like(tokens))
+    reading.keep(torch.tensor([1]))
+    assert projected == []
+    for _ in range(3):
+        reading.feed(tokens[:1], torch.zeros_like(tokens[:1]))
+    assert projected == [3, 3]
     projected.clear()
     model.grouped.token_logprobs(source, torch.full((8, 3), 7), torch.tensor([0, 1, 5, 1, 0, 5, 5, 5]))
     assert projected == [3, 3]
