@@ -1,4 +1,4 @@
-"""Measures ours beside the peer: `work=loss|train|train_text|decode|decode_text|encode|search`.
+"""Measures ours beside the peer: `work=loss|train|train_text|decode|decode_text|encode|search|open|swap`.
 
 Options in configs/benchmark.yaml.
 """

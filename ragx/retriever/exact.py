@@ -7,7 +7,7 @@ is not float32 there is compared a block at a time.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -61,18 +61,42 @@ def scan(
 
 
 def products(embeddings: Embeddings, queries: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Float32 q.d (B, F) of each query with its own `rows` (B, F), -inf where a row is -1, read in place."""
-    known = np.ascontiguousarray(np.maximum(rows, 0))
+    """Float32 q.d (B, F) of each query with its own `rows` (B, F), -inf where a row is -1.
+
+    FAISS's kernel takes one pair at a time, so a product depends on nothing but its two vectors.
+    """
+    known = np.maximum(rows, 0)
     if embeddings.in_place:
-        found = np.empty(rows.shape, dtype=np.float32)
-        faiss.fvec_inner_products_by_idx(
-            faiss.swig_ptr(found), faiss.swig_ptr(queries), faiss.swig_ptr(embeddings.array), faiss.swig_ptr(known),
-            queries.shape[1], *rows.shape,
-        )  # fmt: skip
+        found = _pairs(queries, embeddings.array, known)
     else:
-        found = np.stack([embeddings.rows(some) @ query for some, query in zip(known, queries, strict=True)])
+        step = max(1, BLOCK // rows.shape[1])
+        parts = (slice(start, start + step) for start in range(0, len(rows), step))
+        found = np.concatenate([_gathered(embeddings, queries[part], known[part]) for part in parts])
     found[rows < 0] = -np.inf
     return found
+
+
+def as_faiss(embeddings: Embeddings) -> Any:
+    """A flat index over `embeddings`, which are in place, for FAISS to compare candidates with; it copies nothing."""
+    index, stored = faiss.IndexFlatIP(embeddings.shape[1]), embeddings.array
+    nobody = index.codes.owner  # FAISS is told that nothing need be kept alive
+    index.codes = faiss.MaybeOwnedVectorUInt8.create_view(faiss.swig_ptr(stored.view(np.uint8)), stored.nbytes, nobody)
+    index.ntotal = len(embeddings)
+    index.referenced_objects = [stored]  # FAISS's own way to keep what an index points to
+    return index
+
+
+def _pairs(queries: np.ndarray, vectors: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    found = np.empty(rows.shape, dtype=np.float32)
+    faiss.fvec_inner_products_by_idx(
+        faiss.swig_ptr(found), faiss.swig_ptr(queries), faiss.swig_ptr(vectors), faiss.swig_ptr(rows),
+        queries.shape[1], *rows.shape,
+    )  # fmt: skip
+    return found
+
+
+def _gathered(embeddings: Embeddings, queries: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    return _pairs(queries, embeddings.rows(rows.ravel()), np.arange(rows.size).reshape(rows.shape))
 
 
 def _blocks(embeddings: Embeddings, allowed: Allowed | None) -> Iterator[tuple[np.ndarray, np.ndarray]]:

@@ -2,9 +2,9 @@
 
     top-k of  d(z) . q(x)        inner product, never distance: vectors are not normalised
 
-A searcher finds candidates; their scores are computed again from the stored vectors, in float64. So a score depends on
-neither the batch nor the index kind, equal vectors get equal scores, and ties are ordered by row. What a filter keeps
-out never becomes a candidate.
+A searcher finds candidates; their scores are computed again from the stored vectors, each pair alone, by one float32
+kernel. So a score depends on neither the batch nor the index kind, equal vectors get equal scores, and ties are ordered
+by row. What a filter keeps out never becomes a candidate.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Mapping
+from operator import gt
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +26,6 @@ from ragx.retriever.kinds import EXACT, resolve_parameters, settle
 from ragx.retriever.on_device import TorchSearcher
 
 _SPARE = 8  # candidates beyond n_docs, among which ties at the edge are settled
-_NEAR = 4  # as many more are compared in float64 where float32 has put them in order
 _TOO_FEW = 0.05  # a filter that leaves less of the corpus is searched exactly: a graph would be walked in vain
 _logger = logging.getLogger(__name__)
 
@@ -36,6 +36,7 @@ class VectorIndex:
     Attributes:
         kind, parameters: what was built, which may be less than was asked for; see `kinds.settle`.
         embeddings: as stored. Never written to.
+        dimension: D.
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class VectorIndex:
     ) -> None:
         self.embeddings, self.kind, self.parameters = embeddings, kind, dict(parameters)
         self._exact, self._nearly = exact, nearly
+        self._count, self.dimension = map(int, embeddings.shape)
 
     @classmethod
     def build(cls, embeddings: np.ndarray | Embeddings, *, kind: str = "flat", **parameters: int) -> VectorIndex:
@@ -97,18 +99,12 @@ class VectorIndex:
         vectors, settled = Embeddings.of(embeddings), resolve_parameters(kind, parameters)
         nearly = None
         if kind not in EXACT:
-            nearly = FaissSearcher.read(Path(path), kind=kind, parameters=settled)
-            nearly.check(vectors.shape)
+            nearly = FaissSearcher.read(Path(path), vectors, kind=kind, parameters=settled)
         exact = _exact(vectors, kind, device)
         return cls(vectors, kind=kind, parameters=settled, exact=exact, nearly=nearly)
 
     def __len__(self) -> int:
-        return len(self.embeddings)
-
-    @property
-    def dimension(self) -> int:
-        """D."""
-        return int(self.embeddings.shape[1])
+        return self._count
 
     def search(
         self, query_embeds: np.ndarray, n_docs: int, *, allowed: Allowed | None = None
@@ -122,31 +118,28 @@ class VectorIndex:
             ConfigError: `n_docs` below 1 or beyond the number of passages, or nothing allowed.
             ShapeError: `query_embeds` is not (B, D), or not finite.
         """
-        if not 1 <= n_docs <= len(self):
+        if not 1 <= n_docs <= self._count:
             raise ConfigError([f"n_docs must lie between 1 and the {len(self)} passages of the index, got {n_docs}."])
         if allowed is not None:
             if not allowed.count:
                 raise ConfigError([f"filter must allow at least one of the {len(self)} passages, got none. Widen it."])
             n_docs = min(n_docs, allowed.count)
-        queries = self._checked(query_embeds)
+        self._require_shape(query_embeds)
         if self._nearly is None or (allowed is not None and allowed.share < _TOO_FEW):
-            return self._search_exactly(queries, n_docs, allowed)
-        return self._search_nearly(self._nearly, queries, n_docs, allowed)
+            return self._search_exactly(_finite(query_embeds), n_docs, allowed)
+        return self._search_nearly(self._nearly, query_embeds, n_docs, allowed)
 
     def search_exactly(self, query_embeds: np.ndarray, n_docs: int) -> tuple[np.ndarray, np.ndarray]:
         """As `search`, every vector compared; what recall is measured against."""
-        return self._search_exactly(self._checked(query_embeds), n_docs, None)
+        self._require_shape(query_embeds)
+        return self._search_exactly(_finite(query_embeds), n_docs, None)
 
-    def _checked(self, query_embeds: np.ndarray) -> np.ndarray:
+    def _require_shape(self, query_embeds: np.ndarray) -> None:
         if query_embeds.ndim != 2 or query_embeds.shape[1] != self.dimension or not len(query_embeds):
             raise ShapeError(
                 f"query_embeds must be (B, {self.dimension}) as the index's vectors are, got {query_embeds.shape}. "
                 "Use the query encoder that belongs to the index."
             )
-        queries = np.ascontiguousarray(query_embeds, dtype=np.float32)
-        if not np.isfinite(queries).all():
-            raise ShapeError("query_embeds must be finite, got NaN or infinity. Check the query encoder.")
-        return queries
 
     def _search_exactly(
         self, queries: np.ndarray, n_docs: int, allowed: Allowed | None, *, spare: int = _SPARE
@@ -154,10 +147,10 @@ class VectorIndex:
         available = len(self) if allowed is None else allowed.count
         fetch = min(available, n_docs + spare)
         rough, found = self._exact.candidates(queries, fetch, allowed)
-        rows, scores, sizes = self._rank(queries, found, n_docs)
+        rows, scores = self._rank(queries, found, n_docs)
         if fetch < available:
             # A row that was not fetched might tie with the last one returned: look further for those queries.
-            unsettled = rough[:, -1] >= scores[:, -1] - self._exact.tolerance * sizes
+            unsettled = rough[:, -1] >= scores[:, -1] - self._exact.tolerance * self._sizes(queries, found)
             if unsettled.any():
                 rows[unsettled], scores[unsettled] = self._search_exactly(
                     queries[unsettled], n_docs, allowed, spare=4 * (n_docs + spare)
@@ -165,12 +158,27 @@ class VectorIndex:
         return rows, scores
 
     def _search_nearly(
-        self, searcher: FaissSearcher, queries: np.ndarray, n_docs: int, allowed: Allowed | None
+        self, searcher: FaissSearcher, query_embeds: np.ndarray, n_docs: int, allowed: Allowed | None
     ) -> tuple[np.ndarray, np.ndarray]:
-        available = len(self) if allowed is None else allowed.count
-        fetch = min(available, max(n_docs, searcher.rerank))
-        _, found = searcher.candidates(queries, fetch, allowed)
-        short = (found >= 0).sum(axis=1) < n_docs
+        """FAISS's own ranking of the candidates, and ours for the queries whose order that does not settle."""
+        available = self._count if allowed is None else allowed.count
+        fetch = min(available, max(n_docs + 1, searcher.rerank))
+        refined = searcher.refined(query_embeds, n_docs + 1, fetch, allowed)
+        if refined is None:
+            return self._search_candidates(searcher, _finite(query_embeds), n_docs, fetch, allowed)
+        rows, scores = refined[0][:, :n_docs], refined[1][:, :n_docs]
+        unsettled = [number for number, found in enumerate(refined[1].tolist()) if not _falls(found)]
+        if unsettled:
+            rows[unsettled], scores[unsettled] = self._search_candidates(
+                searcher, _finite(query_embeds[unsettled]), n_docs, fetch, allowed
+            )
+        return rows, scores
+
+    def _search_candidates(
+        self, searcher: FaissSearcher, queries: np.ndarray, n_docs: int, fetch: int, allowed: Allowed | None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        found = searcher.candidates(queries, fetch, allowed)
+        short = found[:, n_docs - 1] < 0
         if short.any():
             if short.mean() > 0.01:
                 _logger.warning(
@@ -182,36 +190,30 @@ class VectorIndex:
                 )
             found[short] = -1
             found[short, :n_docs] = scan(self.embeddings, queries[short], n_docs, allowed)[1]
-        rows, scores, _ = self._rank(queries, found, n_docs, most=n_docs + _NEAR)
-        return rows, scores
+        return self._rank(queries, found, n_docs)
 
-    def _rank(
-        self, queries: np.ndarray, found: np.ndarray, n_docs: int, *, most: int | None = None
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The best rows of `found`, their scores, and |q| |d| of each query, which rounding errors are relative to.
+    def _rank(self, queries: np.ndarray, found: np.ndarray, n_docs: int) -> tuple[np.ndarray, np.ndarray]:
+        """The best `n_docs` of the rows `found` (B, F), and their scores; a row of -1 comes after all others."""
+        scores = products(self.embeddings, queries, found)
+        order = np.lexsort((np.where(found < 0, len(self), found), -scores))[:, :n_docs]
+        return np.take_along_axis(found, order, 1), np.take_along_axis(scores, order, 1)
 
-        Query by query: a score does not depend on the others, and the few vectors of one stay in the cache.
+    def _sizes(self, queries: np.ndarray, found: np.ndarray) -> np.ndarray:
+        """|q| |d| of each query with the longest of its `found` (B, F), which rounding errors are relative to."""
+        longest = [np.linalg.norm(self.embeddings.rows(rows), axis=1).max() for rows in found]
+        return np.linalg.norm(queries, axis=1) * np.array(longest)
 
-        Args:
-            most: candidates that are compared in float64, the others lost by float32; None compares all.
-        """
-        rows = np.empty((len(queries), n_docs), dtype=np.int64)
-        scores = np.empty((len(queries), n_docs), dtype=np.float32)
-        sizes = np.zeros(len(queries))
-        lost = 0 if most is None else max(0, found.shape[1] - most)
-        rough = products(self.embeddings, queries, found) if lost else None
-        for number, query in enumerate(queries.astype(np.float64)):
-            candidates = found[number]
-            if rough is not None:
-                candidates = candidates[np.argpartition(rough[number], lost)[lost:]]
-            candidates = candidates[candidates >= 0]
-            vectors = self.embeddings.rows(candidates).astype(np.float64)
-            exact = (vectors @ query).astype(np.float32)
-            order = np.lexsort((candidates, -exact))[:n_docs]
-            rows[number], scores[number] = candidates[order], exact[order]
-            if most is None:
-                sizes[number] = math.sqrt((query @ query) * np.einsum("nd,nd->n", vectors, vectors).max())
-        return rows, scores, sizes
+
+def _falls(scores: list[float]) -> bool:
+    """Whether each score is below the one before it: then none is NaN, only the last may stand for no passage."""
+    return scores[0] < math.inf and all(map(gt, scores, scores[1:]))  # plain Python: one call of NumPy costs as much
+
+
+def _finite(query_embeds: np.ndarray) -> np.ndarray:
+    queries = np.ascontiguousarray(query_embeds, dtype=np.float32)
+    if not np.isfinite(queries).all():
+        raise ShapeError("query_embeds must be finite, got NaN or infinity. Check the query encoder.")
+    return queries
 
 
 def _exact(embeddings: Embeddings, kind: str, device: str) -> ExactSearcher:

@@ -68,10 +68,11 @@ def test_the_largest_measured_row_is_carried() -> None:
 @pytest.mark.parametrize("kind", ["sq", "hnsw", "torch"])
 def test_both_sides_of_a_search_do_the_same(tmp_path: Path, kind: str) -> None:
     search.write_vectors(tmp_path, count=2000, dimension=16, seed=0)
-    index, figures = search.built(tmp_path, kind, clock="cpu")
+    made = search.built(tmp_path, kind, clock="cpu")
+    figures = made["figures"]
     assert figures["recall"] >= 0.95 and figures["build_s"] >= 0
     assert (figures["index_mib"] > 0) is (kind != "torch")
-    task = search._Task(tmp_path, kind, dict(index.parameters), n_docs=4, batch_size=8, device="cpu")
+    task = search._Task(tmp_path, kind, made["parameters"], n_docs=4, batch_size=8, device="cpu")
     ours, peer = search._Ours(task).check(), search._Peer(task).check()
     assert ours["ids"].equal(peer["ids"])
     np.testing.assert_allclose(ours["logprob"], peer["logprob"], rtol=1e-5)

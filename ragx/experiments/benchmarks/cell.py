@@ -6,16 +6,18 @@ memory_ratio  =  our extra memory / the peer's                        both beyon
 
 from __future__ import annotations
 
+import json
 import tempfile
 from collections.abc import Callable
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from safetensors.torch import load_file
 
+from ragx import atomic
 from ragx.experiments.benchmarks import agreement
 from ragx.experiments.benchmarks.meter import Seconds
 from ragx.experiments.benchmarks.worker import Elsewhere, Here, Machine, Runner, Side
@@ -31,6 +33,7 @@ class Cell:
         agree: demands equal results of them.
         items: units of work in a step (passages, queries), for rates; 0 reports none.
         utilisation: whether to report the share of the measured matrix rate.
+        kept: where the row lies once it was measured, and is not measured again under the same protocol; None: nowhere.
     """
 
     settings: dict[str, Any]
@@ -39,6 +42,7 @@ class Cell:
     agree: agreement.Agreement = agreement.values
     items: int = 0
     utilisation: bool = False
+    kept: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -84,6 +88,20 @@ def measure(cell: Cell, protocol: Protocol) -> tuple[dict[str, Any], str]:
     if cell.items:
         figures |= {f"{side}_per_s": cell.items / figures[f"{side}_s"] for side in ("ours", "peer")}
     return {**cell.settings, **figures, **checked}, profile
+
+
+def measured_once(cell: Cell, protocol: Protocol) -> tuple[dict[str, Any], str]:
+    """As `measure`, or the row that lies where the cell keeps it, if it was measured so."""
+    asked = json.loads(json.dumps(asdict(protocol)))
+    if cell.kept is not None and cell.kept.exists():
+        noted = json.loads(cell.kept.read_text(encoding="utf-8"))
+        if noted["protocol"] == asked:
+            return noted["row"], ""
+    row, profile = measure(cell, protocol)
+    if cell.kept is not None:
+        with atomic.open_file(cell.kept) as handle:
+            json.dump({"protocol": asked, "row": row}, handle)
+    return row, profile
 
 
 def summary(pairs: list[tuple[Seconds, Seconds]], *, clock: str) -> dict[str, float]:

@@ -9,10 +9,10 @@ from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING
 
 from ragx.experiments.benchmarks.sizes import PRESETS
-from ragx.limits import all_at_least, at_least, file, limited, one_of, output
+from ragx.limits import all_at_least, at_least, file, folder, limited, one_of, output, weights
 from ragx.retriever.kinds import KINDS as KINDS_OF_INDEX
 
-WORKS = ("loss", "train", "train_text", "decode", "decode_text", "encode", "search")
+WORKS = ("loss", "train", "train_text", "decode", "decode_text", "encode", "search", "open", "swap")
 KINDS = ("rag_sequence", "rag_token")
 DECODERS = ("token_beam", "thorough", "fast")
 
@@ -44,7 +44,8 @@ class Benchmark:
     words: int = at_least(1)
     max_input_length: int = at_least(16)
     batches: int = at_least(1)
-    corpus_size: int = at_least(1)
+    corpus_size: int = at_least(0)
+    encoder: str | None = weights()
     sizes: list[str] = limited("be one or more of the form 100000x768", bool)  # noqa: RUF009
     index_kinds: list[str] = some_of(*KINDS_OF_INDEX)  # noqa: RUF009
     device: str = one_of("cpu", "cuda")
@@ -57,6 +58,7 @@ class Benchmark:
     clock: str = one_of("wall", "cpu")
     isolate: bool = MISSING
     profile: bool = MISSING
+    folder: str | None = folder()
     out: str | None = output()
 
 

@@ -71,7 +71,8 @@ def table(rows: Rows) -> str:
     body = [[_text(row, name) for name in (*names, *figures)] for row in rows]
     widths = [max(map(len, column)) for column in zip(header, *body, strict=True)]
     lines = ["  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in [header, *body]]
-    notes = [*_NOTES, *([_MASK_NOTE] if any(row.get("peer_mask") for row in rows) else [])]
+    notes = list(_NOTES) if "ratio" in rows[0] else []
+    notes += [_MASK_NOTE] if any(row.get("peer_mask") for row in rows) else []
     return "\n".join([f"{rows[0]['work']}", *lines, "", *notes])
 
 

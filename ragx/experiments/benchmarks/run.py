@@ -11,22 +11,25 @@ from typing import Any
 import torch
 
 from ragx.errors import ConfigError
-from ragx.experiments.benchmarks import decode, encode, loss, report, search, train
-from ragx.experiments.benchmarks.cell import Cell, Protocol, measure
+from ragx.experiments.benchmarks import decode, encode, loss, report, search, serving, train
+from ragx.experiments.benchmarks.cell import Cell, Protocol, measured_once
 from ragx.experiments.benchmarks.options import Benchmark
 from ragx.experiments.benchmarks.peer import peer_class
 from ragx.experiments.benchmarks.scale import scale_table
 from ragx.experiments.benchmarks.texts import Texts
 from ragx.experiments.benchmarks.worker import Machine
 
-WORKS: dict[str, Callable[[Benchmark, Path], Iterator[Cell]]] = {
+# Cells are to be measured; rows are, by works without a peer.
+WORKS: dict[str, Callable[[Benchmark, Path], Iterator[Cell | dict[str, Any]]]] = {
     "loss": lambda config, folder: loss.cells(config),
     "train": lambda config, folder: train.cells(config),
     "train_text": lambda config, folder: train.text_cells(config, Texts(config, folder)),
     "decode": lambda config, folder: decode.cells(config),
     "decode_text": lambda config, folder: decode.text_cells(config, Texts(config, folder)),
-    "encode": lambda config, folder: encode.cells(config, Texts(config, folder)),
+    "encode": encode.cells,
     "search": search.cells,
+    "open": serving.opened,
+    "swap": serving.swapped,
 }
 
 
@@ -52,7 +55,7 @@ def benchmark(config: Benchmark, *, output: Path, tell: Callable[[str], None]) -
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:
         for cell in WORKS[config.work](config, Path(folder)):
-            row, profile = measure(cell, protocol)
+            row, profile = measured_once(cell, protocol) if isinstance(cell, Cell) else (cell, "")
             rows.append({"work": config.work, **row})
             report.write(output, rows, settings=asdict(config))
             tell(f"{report.table(rows[-1:]).splitlines()[2].strip()}")

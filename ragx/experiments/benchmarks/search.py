@@ -3,11 +3,16 @@
 vectors   c(z) + noise        clusters, as encoders make them; queries are noisy copies of passages
 
 The peer does the same search with FAISS alone: `IndexFlatIP` for the exact kinds, the same graph for `hnsw`, the same
-lists with `IndexRefineFlat`, which compares as many candidates again, for `sq` and `ivf_pq`.
+lists with `IndexRefine`, which compares as many candidates again, for `sq` and `ivf_pq`. Both map the same files.
+
+With `folder` what was made stays there: vectors, indexes, and each row that was measured, so that a run which was
+stopped goes on where it stood, and another adds kinds and sizes.
 """
 
 from __future__ import annotations
 
+import json
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,20 +24,27 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from tqdm.auto import tqdm
 
+from ragx import atomic
 from ragx.errors import ConfigError
 from ragx.experiments.benchmarks import agreement
 from ragx.experiments.benchmarks.cell import Cell
 from ragx.experiments.benchmarks.meter import MIB, Meter
 from ragx.experiments.benchmarks.options import Benchmark
+from ragx.experiments.benchmarks.private_memory import private_peak
 from ragx.experiments.benchmarks.worker import Side
+from ragx.retriever.embeddings import Embeddings
+from ragx.retriever.exact import as_faiss
 from ragx.retriever.index import VectorIndex
+from ragx.retriever.kinds import EXACT
 from ragx.retriever.native import faiss
 from ragx.retriever.recall import recall
 
 N_QUERIES = 32
 _PER_CLUSTER = 100
-_BLOCK = 65_536
+_NUMBERS = 2**24  # of the vectors that are drawn at a time
+_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -51,20 +63,19 @@ def cells(config: Benchmark, folder: Path) -> Iterator[Cell]:
     Raises:
         ConfigError: a size that is not written as 100000x768, or an unknown kind.
     """
+    folder = Path(config.folder or folder)
     for count, dimension in map(parse_size, config.sizes):
-        place = folder / f"{count}x{dimension}"
-        place.mkdir()
+        place = folder / f"{count}x{dimension}-{config.seed}"
         write_vectors(place, count=count, dimension=dimension, seed=config.seed)
         for kind in config.index_kinds:
             with threads(config.threads):
-                index, row = built(place, kind, clock=config.clock)
-            row = {"vectors": count, "dimension": dimension, "index": index.kind, **row}
-            parameters = dict(index.parameters)
+                made = built(place, kind, clock=config.clock)
             for n_docs, batch_size in product(config.n_docs, config.batch_sizes):
-                task = _Task(place, index.kind, parameters, n_docs, batch_size, config.device)
-                row = {**row, "n_docs": n_docs, "batch_size": batch_size}
-                yield Cell(row, partial(_Ours, task), partial(_Peer, task), agreement.answers, items=batch_size)
-            del index
+                task = _Task(place, made["index"], made["parameters"], n_docs, batch_size, config.device)
+                row = {"vectors": count, "dimension": dimension, "index": made["index"], **made["figures"]}
+                row |= {"n_docs": n_docs, "batch_size": batch_size}
+                kept = place / f"{made['index']}.{n_docs}.{batch_size}.json"
+                yield Cell(row, partial(_Ours, task), partial(_Peer, task), agreement.answers, batch_size, kept=kept)
 
 
 @contextmanager
@@ -80,27 +91,37 @@ def threads(count: int) -> Iterator[None]:
         faiss.omp_set_num_threads(before[1])
 
 
-def built(place: Path, kind: str, *, clock: str) -> tuple[VectorIndex, dict[str, Any]]:
-    """The index over the vectors of `place`, written there, with seconds and memory of the build and its recall."""
-    meter, made = Meter("cpu"), list[VectorIndex]()
+def built(place: Path, kind: str, *, clock: str) -> dict[str, Any]:
+    """Builds the index of `kind` over the vectors of `place` and writes it there, unless it is there already.
+
+    Returns:
+        its kind and parameters (`index`, `parameters`), and the `figures` of the build: seconds, private MiB, MiB of
+        the file, recall.
+    """
+    note = place / f"{kind}.build.json"
+    if note.exists():
+        made: dict[str, Any] = json.loads(note.read_text(encoding="utf-8"))
+        return made
+    _logger.info("building %s in %s", kind, place)
     embeddings = np.load(place / "embeddings.npy", mmap_mode="r")
-    seconds = 0.0
-
-    def build() -> None:
-        nonlocal seconds
-        seconds = getattr(meter.seconds(lambda: made.append(VectorIndex.build(embeddings, kind=kind))), clock)
-
-    memory = meter.extra_mib(build)
-    index = made.pop()
+    indexes: list[VectorIndex] = []
+    with private_peak() as memory:
+        seconds = Meter("cpu").seconds(lambda: indexes.append(VectorIndex.build(embeddings, kind=kind)))
+    index = indexes.pop()
     file = place / f"{index.kind}.faiss"
     size = file.stat().st_size if index.write(file) else 0
+    _logger.info("built in %.0f s of CPU; measuring its recall", seconds.cpu)
     found = recall(index, np.load(place / "queries.npy"), min(10, len(index)))
-    return index, {
-        "build_s": round(seconds, 2),
-        "build_mib": None if memory is None else round(memory, 1),
+    figures = {
+        "build_s": round(getattr(seconds, clock), 2),
+        "build_mib": memory.extra,
         "index_mib": round(size / MIB, 3),
         "recall": round(found, 3),
     }
+    made = {"index": index.kind, "parameters": dict(index.parameters), "figures": figures}
+    with atomic.open_file(note) as handle:
+        json.dump(made, handle)
+    return made
 
 
 def parse_size(text: str) -> tuple[int, int]:
@@ -112,20 +133,37 @@ def parse_size(text: str) -> tuple[int, int]:
 
 
 def write_vectors(folder: Path, *, count: int, dimension: int, seed: int) -> None:
-    """`embeddings.npy` (count, dimension) and `queries.npy` (N_QUERIES, dimension), block by block."""
+    """`embeddings.npy` (count, dimension) and `queries.npy` (N_QUERIES, dimension), block by block, once."""
+    if (folder / "queries.npy").exists():  # written last
+        return
+    folder.mkdir(parents=True, exist_ok=True)
     numbers = np.random.default_rng(seed)
-    centers = numbers.standard_normal((max(1, count // _PER_CLUSTER), dimension), dtype=np.float32)
     embeddings = np.lib.format.open_memmap(
         folder / "embeddings.npy", mode="w+", dtype=np.float32, shape=(count, dimension)
     )
-    for start in range(0, count, _BLOCK):
-        rows = min(_BLOCK, count - start)
-        noise = numbers.standard_normal((rows, dimension), dtype=np.float32)
-        embeddings[start : start + rows] = centers[numbers.integers(len(centers), size=rows)] + 0.5 * noise
+    start = 0
+    with tqdm(total=count, desc="vectors", unit="vector", disable=count * dimension <= _NUMBERS) as bar:
+        for block in clustered(numbers, count=count, dimension=dimension):
+            embeddings[start : start + len(block)] = block
+            start += len(block)
+            bar.update(len(block))
     chosen = embeddings[numbers.integers(count, size=N_QUERIES)]
     queries = chosen + 0.5 * numbers.standard_normal(chosen.shape, dtype=np.float32)
     embeddings.flush()
-    np.save(folder / "queries.npy", queries)
+    with atomic.open_file(folder / "queries.npy", "wb") as handle:
+        np.save(handle, queries)
+
+
+def clustered(numbers: np.random.Generator, *, count: int, dimension: int) -> Iterator[np.ndarray]:
+    """`count` vectors in blocks (R, dimension) of float32, about a hundred to a cluster."""
+    centers = numbers.standard_normal((max(1, count // _PER_CLUSTER), dimension), dtype=np.float32)
+    size = max(1, _NUMBERS // dimension)
+    for start in range(0, count, size):
+        rows = min(size, count - start)
+        noise = numbers.standard_normal((rows, dimension), dtype=np.float32)
+        noise *= np.float32(0.5)
+        noise += centers[numbers.integers(len(centers), size=rows)]
+        yield noise
 
 
 class _Search(Side):
@@ -163,15 +201,14 @@ class _Peer(_Search):
     def __init__(self, task: _Task) -> None:
         super().__init__(task)
         self.settings: Any = None
-        if task.kind in ("flat", "torch"):
-            self.index = faiss.IndexFlatIP(self.embeddings.shape[1])
-            for start in range(0, len(self.embeddings), _BLOCK):
-                self.index.add(np.ascontiguousarray(self.embeddings[start : start + _BLOCK]))
+        vectors = as_faiss(Embeddings.of(self.embeddings))
+        if task.kind in EXACT:
+            self.index = vectors
             return
         self.index = self.base = faiss.read_index(str(self.index_file), faiss.IO_FLAG_MMAP_IFC)
         if task.kind != "hnsw":
-            self.index = faiss.IndexRefineFlat(self.base, faiss.swig_ptr(self.embeddings))
-            again = max(task.parameters["rerank"], task.n_docs) / task.n_docs
+            self.vectors, self.index = vectors, faiss.IndexRefine(self.base, vectors)
+            again = (max(task.parameters["rerank"], task.n_docs) + 0.5) / task.n_docs
             of_lists = faiss.SearchParametersIVF(nprobe=task.parameters["nprobe"])
             self.settings = faiss.IndexRefineSearchParameters(k_factor=again, base_index_params=of_lists)
 
