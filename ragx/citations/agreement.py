@@ -1,4 +1,4 @@
-"""How far a judge agrees with people (Honovich et al. 2022, TRUE; CITATIONS B1.16).
+"""How far a judge agrees with people (Honovich et al. 2022, TRUE).
 
     AUC      chance that a supported row scores above an unsupported one, ties half
     kappa    (observed agreement - agreement by chance) / (1 - agreement by chance)

@@ -1,4 +1,4 @@
-"""The answer object `ka-answer-v1`, and the gate that a proposed one must pass (CITATIONS DS3, DS4, D20, D22).
+"""The answer object `ka-answer-v1`, and the gate that a proposed one must pass.
 
     {"schema_version": "ka-answer-v1", "status": "answered" | "abstained", "answer", "amount_yuan", "citations",
      "reason_code"}                                                                     in this order, compact

@@ -1,4 +1,4 @@
-"""How well the model's own attribution names the passages that support its claims (CITATIONS B1.15, B1.17, C5).
+"""How well the model's own attribution names the passages that support its claims.
 
     attributed x supported     of every packed passage that was judged: a passage that the model used and that supports,
                                one that supports and was not used, one that was used and does not support, neither

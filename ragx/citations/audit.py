@@ -1,4 +1,4 @@
-"""The audit of one question, claim by claim (CITATIONS C4).
+"""The audit of one question, claim by claim.
 
     exempt | uncited | invalid_citation | supported | supported_with_conflict | contradicted | partially_supported
       | not_judged | unsupported

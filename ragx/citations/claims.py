@@ -1,4 +1,4 @@
-"""An answer cut into claims, each with the markers that belong to it (CITATIONS C7; FAULTS E9-E11).
+"""An answer cut into claims, each with the markers that belong to it.
 
     "A [1]. B.[2] C"   ->   A. with 1      B. with 2      C with nothing
 

@@ -1,4 +1,4 @@
-"""An answer without a generator: the exact lines of what applies, or an abstention and why (CITATIONS E3).
+"""An answer without a generator: the exact lines of what applies, or an abstention and why.
 
     find by card -> filter by matter, date, reader -> parallel versions -> pack whole -> quote
 

@@ -1,4 +1,4 @@
-"""Which passages an answer cites, from posterior and gain alone (CITATIONS C1).
+"""Which passages an answer cites, from posterior and gain alone.
 
     cited = passages with gain > 0 and p(z|x,y) >= 0.1, highest posterior first, until they hold 0.8 of it or are three
 
@@ -17,7 +17,7 @@ ROUNDING = 1e-6  # nats; equal passages differ by less in float32 and must not b
 
 @dataclass(frozen=True, slots=True)
 class EmissionRule:
-    """When a passage is cited (CITATIONS C1); goes into every prediction's provenance.
+    """When a passage is cited; goes into every prediction's provenance.
 
     Attributes:
         min_gain: nats; the gain must be larger, by more than rounding (1e-6).

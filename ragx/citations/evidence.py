@@ -1,4 +1,4 @@
-"""Can what was cited be looked up: a passage identity against the corpus (CITATIONS C2).
+"""Can what was cited be looked up: a passage identity against the corpus.
 
     malformed -> unknown_source | unknown_version | unknown_chunk -> tombstoned -> hash_missing | hash_mismatch
     -> derived_only -> resolved

@@ -1,4 +1,4 @@
-"""A prediction of ragx as a trace: what was retrieved, read, answered and cited (CITATIONS C1, C3).
+"""A prediction of ragx as a trace: what was retrieved, read, answered and cited.
 
     short answer   one claim, the answer              long answer   one claim a sentence (`ragx.citations.claims`)
     citations      the markers of the text, [1] being the first passage; without any, by the emission rule, for each

@@ -1,4 +1,4 @@
-"""Frozen gold data, `ragx-gold-v1`, one question a line (CITATIONS C3; R5, R10).
+"""Frozen gold data, `ragx-gold-v1`, one question a line.
 
     {"schema": "ragx-gold-v1", "qid": "q7", "answerable": true, "answers": ["750"],
      "groups": [[["A", "v1", "a"], ["B", "v1", "b"]]],      W: minimal sufficient groups, of the question or by claim

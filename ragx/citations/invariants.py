@@ -1,4 +1,4 @@
-"""What must hold in every trace, I1 to I10 (CITATIONS C3); what does not is a finding, not an exception.
+"""What must hold in every trace, I1 to I10; what does not is a finding, not an exception.
 
     I1 R <= S      I2 S <= C and permitted extra     I3 every key resolves      I4 no key twice in C or S
     I5 priors sum to 1      I6 tokens within the budget, B = W - F - O      I7 numbers are made on the final S
@@ -170,7 +170,7 @@ def _lineage(trace: Trace, store: EvidenceStore) -> Iterator[Finding]:
 
 
 def _independence(trace: Trace, gold: Gold | None, judge: str) -> Iterator[Finding]:
-    """The system under test judged or labelled its own answers, or labels were frozen after its run began (R10)."""
+    """The system under test judged or labelled its own answers, or labels were frozen after its run began."""
     systems = {str(trace.model[name]) for name in ("id", "kind", "ckpt", "weights") if trace.model.get(name)}
     if judge in systems:
         yield Finding("independence", "judge_is_the_system", (judge,))

@@ -1,4 +1,4 @@
-"""What supports a claim: frozen labels first, sufficient groups second, a judge last (CITATIONS C4; R5, R10).
+"""What supports a claim: frozen labels first, sufficient groups second, a judge last.
 
     label(c, e)     full, partial, none, contradict, not_judged        one passage for one claim
     enough(c, P)    True, False, None                                  do these passages together support it?  phi(P, c)

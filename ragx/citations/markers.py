@@ -1,4 +1,4 @@
-"""Citation markers in a text: [1]  [1][2]  [1, 2]  [1-3]  and full-width forms (CITATIONS C7; FAULTS E9).
+"""Citation markers in a text: [1]  [1][2]  [1, 2]  [1-3]  and full-width forms.
 
     [1-3], k = 2   ->  1, 2 and one number out of range          [3-1]  ->  one inverted range
     [0], [9]       ->  out of range; [2024] as well, remarked as maybe no citation

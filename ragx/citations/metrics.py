@@ -1,4 +1,4 @@
-"""Formulas of citation quality on the labels of one item (CITATIONS B1); each returns None where it has no base.
+"""Formulas of citation quality on the labels of one item (ALCE; Liu et al. 2023; TREC RAG); None without a base.
 
     ALCE      recall(s) = phi(all of C_s, s)      c irrelevant  <=>  not phi(c, s) and phi(C_s less c, s)
               precision(c) = recall(s) = 1 and c not irrelevant

@@ -1,4 +1,4 @@
-"""Which retrieved passages reach the generator's input: whole chunks under a budget (CITATIONS A2, C3).
+"""Which retrieved passages reach the generator's input: whole chunks under a budget.
 
     B  =  W - F - O        window, fixed part (template and question), output reserve
 

@@ -1,12 +1,11 @@
-"""Did the ranking and the citations find the gold passages: KILT's and FEVER's scores (CITATIONS B1.7, B1.8, B1.14).
+"""Did the ranking and the citations find the gold passages: KILT's and FEVER's scores.
 
-    R-precision   max over gold sets G of |first |G| distinct ids  and  G| / |G|
     recall@k      gold sets whose last member is within the first k points of the rank / gold sets
     KILT-X        X, counted only where R-precision on pages is 1
     FEVER         label right and (not enough info, or a whole gold group among the first five cited)
 
-One decision: KILT's rank has one point for each gold set, where its last member is found (checked against its own test
-case), and an id that stands twice is counted once.
+R-precision, which titles share, is in `ragx.kilt`. One decision: KILT's rank has one point for each gold set, where its
+last member is found (checked against its own test case), and an id that stands twice is counted once.
 """
 
 from __future__ import annotations
@@ -22,12 +21,6 @@ _FEVER_LABELS = {
 }  # fmt: skip
 
 Sets = Sequence[frozenset[Hashable]]
-
-
-def r_precision(ranked: Sequence[Hashable], gold: Sets) -> float | None:
-    """KILT's R-precision; None without gold sets."""
-    distinct = list(dict.fromkeys(ranked))
-    return max((len(group.intersection(distinct[: len(group)])) / len(group) for group in gold), default=None)
 
 
 def kilt_rank(ranked: Sequence[Hashable], gold: Sets) -> list[bool]:

@@ -1,4 +1,4 @@
-"""What a reader may not see does not reach any output file (CITATIONS D25; R12, R29).
+"""What a reader may not see does not reach any output file.
 
     key    ->  restricted:<salted digest>        title, address, text, quote  ->  nothing
     claim  ->  [redacted], where only restricted evidence stands behind it

@@ -1,4 +1,4 @@
-"""summary.md and report.html: the audit for readers (CITATIONS C6).
+"""summary.md and report.html: the audit for readers.
 
 One decision: the page is one static file. It runs nothing, loads nothing, and everything in it is escaped, because
 answers and passages are data that somebody else wrote.

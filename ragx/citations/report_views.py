@@ -1,4 +1,4 @@
-"""What the report shows of one question, as plain values for the template (CITATIONS C6; figure 2 of the paper).
+"""What the report shows of one question, as plain values for the template (figure 2 of the paper).
 
     answer    its claims in place, each with its status and the passages it cites
     heat map  p(z|x, tokens) of every passage (rows) and token (columns): a token at a time for RAG-Token, all tokens so

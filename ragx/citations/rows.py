@@ -1,4 +1,4 @@
-"""The lines of claims.jsonl, citations.jsonl and stages.jsonl (CITATIONS C6).
+"""The lines of claims.jsonl, citations.jsonl and stages.jsonl.
 
 One decision: floats are written with six decimals and nothing depends on when or where the audit ran, so that the same
 input gives the same bytes.

@@ -1,4 +1,4 @@
-"""The scores of one audited question, by the names they have in summary.json (CITATIONS C5).
+"""The scores of one audited question, by the names they have in summary.json.
 
     validity      can what was cited be looked up, is it of the chain, of the date, of the reader
     support       do the citations of a claim support it
@@ -18,15 +18,10 @@ from ragx.citations.audit import Audited, ClaimResult
 from ragx.citations.gold import QUESTION
 from ragx.citations.judging import NOT_JUDGED
 from ragx.citations.metrics import trec_support
-from ragx.citations.provenance_metrics import (
-    Fever,
-    fever_score,
-    kilt_recall_at,
-    kilt_score,
-    r_precision,
-)
+from ragx.citations.provenance_metrics import Fever, fever_score, kilt_recall_at, kilt_score
 from ragx.citations.statuses import OUT_OF_CHAIN, OUT_OF_DATE, UNRESOLVABLE, UNTRUSTED, CitationResult
 from ragx.citations.tally import AnswerScores, QuestionScores, Ratio, Score, mean
+from ragx.kilt import r_precision
 from ragx.records import PassageKey
 
 RANKS = (1, 5, 10)

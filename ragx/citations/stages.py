@@ -1,4 +1,4 @@
-"""Where the evidence of a claim was lost (CITATIONS C3, B1.14; R4, F1, F2).
+"""Where the evidence of a claim was lost.
 
     not_in_corpus -> retrieval_miss -> packing_miss -> visibility_miss -> citation_miss -> ok
 

@@ -1,4 +1,4 @@
-"""The status of every citation (CITATIONS C4): the first that applies, and everything before a label is invalid.
+"""The status of every citation: the first that applies, and everything before a label is invalid.
 
     malformed, out_of_range -> unknown_source | unknown_version | unknown_chunk | tombstoned
       -> span_out_of_range | quote_mismatch | hash_mismatch | hash_missing -> derived_only -> forbidden

@@ -1,4 +1,4 @@
-"""Does a passage support a claim: the judges by name, all offline (CITATIONS B4).
+"""Does a passage support a claim: the judges by name, all offline.
 
     J0 frozen    J1 exact_span    J2 constraints    J3 lexical    J4 nli    J6 composite
 

@@ -1,4 +1,4 @@
-"""What one question adds to every figure of the summary (CITATIONS C5).
+"""What one question adds to every figure of the summary.
 
     Ratio(hits, of)   for rates over citations or claims: summed over questions, then divided (micro)
     number or None    for scores of a question: averaged over the questions that have one (macro)

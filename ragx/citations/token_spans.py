@@ -1,4 +1,4 @@
-"""Where each generated token stands in the decoded answer (CITATIONS C1).
+"""Where each generated token stands in the decoded answer.
 
     ids  -> decode(ids[:1]), decode(ids[:2]), ...      token j spans what its prefix adds to the one before
 

@@ -1,4 +1,4 @@
-"""What makes a ragx-trace-v1 line readable (CITATIONS C3, C7): refused here with its field, or audited.
+"""What makes a ragx-trace-v1 line readable: refused here with its field, or audited.
 
 One decision: only what would make figures wrong without a trace is refused: a field of the wrong kind, a number that is
 not finite, priors that do not sum to 1, a claim outside the answer. Citations that are wrong are findings, not errors.

@@ -1,4 +1,4 @@
-"""Files of traces, `ragx-trace-v1` (CITATIONS C3, C7): read with every field checked, written whole or not at all."""
+"""Files of traces, `ragx-trace-v1`: read with every field checked, written whole or not at all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ragx-trace-v1: one question with everything the audit needs, one JSON object a line (CITATIONS C3).
+"""ragx-trace-v1: one question with everything the audit needs, one JSON object a line.
 
     C  what was retrieved      S  what was packed into the input      R  what is cited        normally R <= S <= C
 

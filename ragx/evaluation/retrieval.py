@@ -21,6 +21,7 @@ from dataclasses import dataclass
 
 import ir_measures
 
+from ragx import kilt
 from ragx.errors import RagxError
 
 _QUOTED = re.compile(r'\s*["“](.*)["”]\s*', re.DOTALL)
@@ -78,11 +79,7 @@ def _names(items: Sequence[Hashable], gold: Sequence[Hashable]) -> Iterator[str]
 
 def r_precision(*, ranked: Sequence[str], gold_sets: Sequence[Sequence[str]]) -> float | None:
     """KILT's R-precision over titles, the best over the sets of titles that support an answer; None without any."""
-    distinct = list(dict.fromkeys(ranked))
-    sets = [set(gold) for gold in gold_sets if gold]
-    if not sets or not distinct:
-        return None
-    return max(len(gold.intersection(distinct[: len(gold)])) / len(gold) for gold in sets)
+    return kilt.r_precision(ranked, [frozenset(gold) for gold in gold_sets if gold]) if ranked else None
 
 
 def title_key(title: str) -> str:

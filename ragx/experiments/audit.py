@@ -1,4 +1,4 @@
-"""The citation audit of a run, from its files alone (CITATIONS C5-C7): no model, no index, no torch but for a judge.
+"""The citation audit of a run, from its files alone: no model, no index, no torch but for a judge.
 
     lines of input -> audited one by one, by any number of processes -> sorted by question -> summary, gates, report
 

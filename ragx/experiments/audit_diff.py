@@ -1,4 +1,4 @@
-"""Two audits, or two runs, of the same questions side by side (CITATIONS C6, E2; D32, D38).
+"""Two audits, or two runs, of the same questions side by side.
 
     compare         figures before and after with a paired interval; citations whose status changed (drift, F14)
     evidence_swap   the key passage replaced by another: an answer that stays the same did not come from it

@@ -1,4 +1,4 @@
-"""Gates of an audit: what must hold for exit status 0 (CITATIONS C6).
+"""Gates of an audit: what must hold for exit status 0.
 
     fail_under.coverage_any=0.8     the figure must be at least this
     max.forbidden=0                 at most so many citations or claims of this status, findings of this code, n_error

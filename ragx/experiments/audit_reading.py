@@ -1,4 +1,4 @@
-"""Every line of input audited, by any number of processes, and what came of it put on disk (CITATIONS C6).
+"""Every line of input audited, by any number of processes, and what came of it put on disk.
 
     lines -> chunks -> workers -> accepted or refused -> three spools on disk, and figures in memory
 

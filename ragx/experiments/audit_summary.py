@@ -1,4 +1,4 @@
-"""summary.json: every figure of an audit with its base and interval (CITATIONS C5).
+"""summary.json: every figure of an audit with its base and interval.
 
     {"metrics": {"validity": {"resolvable_rate": {value, n, n_null, ci95, level, cases}, ...}, "support": ..., ...},
      "counts": {...}, "abstention": {...}, "posterior": {...}, "by": {"model": {"rag_token": {...}}, ...}}
@@ -58,6 +58,10 @@ MEANING = {
     "coverage_any_upper": "the same, counting what was not judged as supported",
     "strict_support_rate": "claims whose citations are all valid and together support them, of those judged",
     "supported_rate": "claims that their valid citations together support, of those judged",
+    "alce_recall": "sentences that their citations together support, a mean over answers",
+    "alce_precision": "citations that such a support needs or that suffice alone, a mean over answers",
+    "resolvable_rate": "citations that can be looked up with their text as it was recorded",
+    "exact_match": "answers equal to an accepted one",
 }
 
 

@@ -1,4 +1,4 @@
-"""The support judges against people (CITATIONS B1.16, B4): AUC, precision, recall and kappa on labelled claims.
+"""The support judges against people: AUC, precision, recall and kappa on labelled claims.
 
     rows    {id, set, source, question, claim, references[], supported}, one JSON object a line: AttributionBench
             (Li et al. 2024), and any file in that form

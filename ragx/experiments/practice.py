@@ -1,4 +1,4 @@
-"""The extractive composer over a file of requests, each stage written apart (CITATIONS E1, E3, R15).
+"""The extractive composer over a file of requests, each stage written apart.
 
     documents + requests  ->  retrieved.jsonl   packed.jsonl   cited.jsonl      C, S and R of every question
                               traces.jsonl      answers.jsonl                   for the audit; as ka-answer-v1

@@ -105,6 +105,7 @@ def test_d14_partial_support_in_figure_3_of_alce() -> None:
     assert [claim.recall for claim in claims] == [1.0, 0.0, 1.0]
     assert [sum(c.precision) for c in claims] == [2.0, 0.0, 2.0]  # type: ignore[arg-type]
     assert [sum(c.partial_precision) for c in claims] == [2.0, 0.0, 3.0]  # type: ignore[arg-type]
+    assert sum(len(c.precision) for c in claims) == 6
 
 
 def test_d16_numbers_out_of_range_stay_in_the_denominator() -> None:

@@ -119,6 +119,14 @@ def test_d34_numbers_of_the_list_before_packing() -> None:
     assert codes(old) == [("I7", "reference_map_stale")]
 
 
+def test_d34_numbers_by_how_often_a_file_is_cited() -> None:
+    """D34: another rule of numbering gives other numbers to the same passages; "[1]" follows it, the keys stay."""
+    by_frequency = packed(B1, D1, refs=(2, 1))
+    cited = {"c": [Citation("c", None, 1), Citation("c", None, 2)]}
+    found = audit(trace(cited, packed=[B1, D1], packed_rows=by_frequency))
+    assert [result.key for result in found.citations] == [key(D1), key(B1)] and found.findings == ()
+
+
 @pytest.mark.parametrize(("total", "found"), [(0.9999999, False), (1.00005, False), (0.9998, True)])
 def test_i5_priors_of_the_passages_kept_sum_to_one(total: float, found: bool) -> None:
     """A1.2, A1.3, A1.4: normalised over the passages that were kept, as exactly as float32 can be."""

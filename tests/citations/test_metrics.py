@@ -24,8 +24,8 @@ from ragx.citations.provenance_metrics import (
     kilt_rank,
     kilt_recall_at,
     kilt_score,
-    r_precision,
 )
+from ragx.kilt import r_precision
 
 Sets = list[frozenset[Any]]
 

@@ -29,7 +29,7 @@ SUMMARY: dict[str, Any] = {
     "n_claims": 2,
     "n_citations": 3,
     "metrics": {"support": {"coverage_any": figure(0.5), "alce_recall": figure(None)}},
-    "meaning": {},
+    "meaning": {"coverage_any": "claims with one valid citation that fully supports them, of those judged"},
     "counts": {"claim_status": {"supported": 1, "unsupported": 1}, "citation_status": {"full": 2, "stale": 1}},
     "posterior": {"auroc": None, "expected_calibration_error": None, "n": 0},
     "abstention": {"answerable_answered": 2, "f1_answered": 1.0, "f1_abstained": None},

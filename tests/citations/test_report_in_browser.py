@@ -69,6 +69,16 @@ def test_on_a_phone_nothing_runs_out_of_the_side(shown: tuple[Any, list[str]]) -
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     assert page.locator(HEAT).is_visible()
     assert page.evaluate("parseFloat(getComputedStyle(document.body).fontSize)") >= 14
+    meaning = page.locator("tr.meaning td").first  # what a figure means has the whole width, not a sliver beside it
+    assert meaning.bounding_box()["width"] > 300 and meaning.bounding_box()["height"] < 60
+
+
+def test_counts_stand_side_by_side_where_there_is_room(shown: tuple[Any, list[str]]) -> None:
+    page, _ = shown
+    for width, rows in ((1000, 1), (390, 2)):
+        page.set_viewport_size({"width": width, "height": 900})
+        tops = {round(table.bounding_box()["y"]) for table in page.locator(".counts").first.locator("table").all()}
+        assert page.locator(".counts").first.locator("table").count() == 2 and len(tops) == rows
 
 
 def test_in_print_the_marks_stay_and_no_table_is_cut(shown: tuple[Any, list[str]]) -> None:

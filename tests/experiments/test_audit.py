@@ -121,6 +121,128 @@ def test_d29_what_nobody_labelled_is_counted_both_ways(run: Run) -> None:
     assert result.summary["counts"]["claim_status"]["not_judged"] == 3
 
 
+def test_d07_d08_both_readings_stand_in_the_summary(run: Run) -> None:
+    """D07: citing v2 where v1 is labelled covers nothing. D08, A9.1: mixed citations cover and are not strict."""
+    known = gold("q", {A: "full"})
+    alone = run([question("q", ["A.v2.a"], packed=[A])], known, into="alone")
+    assert figures(alone, "support", "coverage_any") == (0.0, 1, 0)
+    mixed = run([question("q", [A, "A.v2.a"], packed=[A])], known, into="mixed")
+    assert figures(mixed, "support", "coverage_any") == (1.0, 1, 0)
+    assert figures(mixed, "support", "strict_support_rate") == (0.0, 1, 0)
+    printed = (mixed.directory / "summary.md").read_text()
+    assert "| coverage_any | 1.000 |" in printed and "| strict_support_rate | 0.000 |" in printed
+
+
+def test_d10_a_citation_said_three_times(run: Run) -> None:
+    """D10: two of three are duplicates, and precision is 1 of 1."""
+    result = run([question("q", [A, A, A], packed=[A])], gold("q", {A: "full"}))
+    assert figures(result, "validity", "duplicate_rate")[0] == pytest.approx(2 / 3, abs=1e-6)
+    assert figures(result, "precision", "alce_precision") == (1.0, 1, 0)
+
+
+def three_sentences(*cited: Sequence[Citation], packed: Sequence[str]) -> Trace:
+    """One answer of a sentence for each list of citations."""
+    text = " ".join(f"Sentence {i}." for i, _ in enumerate(cited))
+    claims = tuple(Claim(f"s{i}", f"Sentence {i}.", (12 * i, 12 * i + 11)) for i, _ in enumerate(cited))
+    citations = tuple(c._replace(claim_id=f"s{i}") for i, row in enumerate(cited) for c in row)
+    return dataclasses.replace(question("q", packed=packed, text=text), claims=claims, citations=citations)
+
+
+def labelled(*rows: tuple[str, str, str], **fields: Any) -> dict[str, Any]:
+    return gold("q", **fields) | {
+        "support": [{"claim_id": claim, "key": name.split("."), "label": label} for claim, name, label in rows]
+    }
+
+
+def test_d14_figure_3_of_alce(run: Run) -> None:
+    """D14: recall 2/3, precision 4/6; with [2] partial Liu's rule counts it in: 5/6."""
+    names = [f"D{i}.v1.0" for i in range(1, 6)]
+    cites = [[Citation("", key(names[i - 1])) for i in row] for row in ((1, 2), (3,), (2, 4, 5))]
+    known = labelled(
+        ("s0", names[0], "full"), ("s0", names[1], "full"), ("s1", names[2], "none"), ("s2", names[1], "partial"),
+        groups={"s2": [[names[3].split("."), names[4].split(".")]]},
+    )  # fmt: skip
+    result = run([three_sentences(*cites, packed=names)], known, corpus=names)
+    found = [figures(result, "precision", name)[0] for name in ("alce_recall", "alce_precision")]
+    assert found == pytest.approx([2 / 3, 4 / 6], abs=1e-6)
+    assert figures(result, "precision", "partial_aware_precision")[0] == pytest.approx(5 / 6, abs=1e-6)
+
+
+def test_d16_a_number_out_of_range(run: Run) -> None:
+    """D16: a [1], b [1][9] of five: recall 1/2, precision 1/3, one invalid; the other code says 1 of 1."""
+    names = [f"D{i}.v1.0" for i in range(1, 6)]
+    cites = [[Citation("", None, 1)], [Citation("", None, 1), Citation("", None, 9)]]
+    known = labelled(("s0", names[0], "full"), ("s1", names[0], "full"))
+    result = run([three_sentences(*cites, packed=names)], known, corpus=names)
+    found = [figures(result, "precision", name)[0] for name in ("alce_recall", "alce_precision")]
+    assert found == pytest.approx([1 / 2, 1 / 3], abs=1e-6)
+    assert result.summary["counts"]["citation_status"] == {"full": 2, "out_of_range": 1}
+
+
+def test_d18_the_right_page_and_the_wrong_chunk(run: Run) -> None:
+    """D18: R-precision is 1 of pages and 0 of chunks; a right answer counts for KILT, and not with another page."""
+    right, wrong, far = "Peru.2018.3", "Peru.2018.4", "Chile.2018.0"
+    traces = [question(f"q{i}", [name], packed=[name], text="Lima") for i, name in enumerate((wrong, far))]
+    golds = [gold(f"q{i}", answers=["Lima"], groups=[[right.split(".")]]) for i in range(2)]
+    names = [right, wrong, far]
+    first = run(traces[:1], golds[0], corpus=names, into="first")
+    assert figures(first, "provenance", "rprec_page") == (1.0, 1, 0)
+    assert figures(first, "provenance", "rprec_chunk") == (0.0, 1, 0)
+    both = run(traces, *golds, corpus=names, into="both")
+    assert figures(both, "answer", "exact_match") == (1.0, 2, 0)
+    assert figures(both, "provenance", "kilt_exact_match") == (0.5, 2, 0)
+
+
+def test_d25_no_file_says_what_a_reader_may_not_see(run: Run, tmp_path: Path) -> None:
+    """D25: one citation is forbidden and counted; its source, title and words are in no file, its key is a digest."""
+    secret = {
+        "source": "payroll", "version": "v7", "chunk": "c9", "title": "Board salaries", "acl": ["hr"],
+        "text": "The board is paid 900.", "uri": "intranet://pay",
+    }  # fmt: skip
+    (tmp_path / "secret.jsonl").write_text(json.dumps(secret) + "\n")
+    cited = (Citation("q.c1", key("payroll.v7.c9"), quote="paid 900"), Citation("q.c1", key(A)))
+    asked = question("q", packed=["payroll.v7.c9", A], text="They are paid 900.", principal=("public",))
+    known = labelled(("q.c1", "payroll.v7.c9", "full"), ("q.c1", A, "full"))
+    asked = dataclasses.replace(asked, citations=cited)
+    path = tmp_path / "open.traces.jsonl"
+    write_traces(path, [asked])
+    result = run([], known, into="open")
+    assert result.summary["counts"]["citation_status"] == {"full": 1, "unknown_source": 1}  # without the secret file
+    config = dataclasses.replace(settings(tmp_path), predictions=str(path), gold=str(tmp_path / "open.gold.jsonl"))
+    config.corpus = [str(tmp_path / "secret.jsonl"), str(tmp_path / "open.corpus.jsonl")]
+    result = run_audit(config, tmp_path / "closed")
+    assert result.summary["counts"]["citation_status"] == {"forbidden": 1, "full": 1}
+    assert figures(result, "support", "coverage_any") == (1.0, 1, 0)
+    assert figures(result, "support", "strict_support_rate") == (0.0, 1, 0)
+    assert sorted(p.name for p in result.directory.iterdir()) == sorted(FILES)
+    for written in result.directory.iterdir():
+        text = written.read_text()
+        assert not [word for word in ("payroll", "Board", "intranet", "paid 900", "board is") if word in text], written
+    assert "restricted:" in (result.directory / "citations.jsonl").read_text()
+
+
+def test_what_the_outputs_of_a_judge_mean_reaches_it(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """`nli_labels` and the checkpoint are what the judge is built with, by the names of the config."""
+    asked: dict[str, Any] = {}
+
+    class Judge:
+        id = "fake"
+
+        def judge(self, claim: str, passages: Any) -> str:
+            return "full"
+
+    def build(name: str, **given: Any) -> Judge:
+        asked.update(name=name, **given)
+        return Judge()
+
+    monkeypatch.setattr("ragx.experiments.audit.build_judge", build)
+    labels = ["contradiction", "neutral", "entailment"]
+    result = run([question("q", [A], packed=[A])], judge="nli", nli=str(tmp_path), nli_labels=labels)
+    assert asked == {"name": "nli", "checkpoint": str(tmp_path), "labels": labels}
+    assert figures(result, "support", "coverage_any") == (1.0, 1, 0)
+    assert json.loads((result.directory / "manifest.json").read_text())["settings"]["nli_labels"] == labels
+
+
 def test_e10_an_empty_answer_counts(run: Run) -> None:
     """E10: outputs "" and "Yes [1].", supported: recall .5 over two answers."""
     empty = dataclasses.replace(question("q1", text=""), answer=Answer(text=""), claims=(Claim("q1.c1", "", (0, 0)),))

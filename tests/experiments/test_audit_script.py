@@ -91,7 +91,7 @@ def test_exit_status_1_where_a_gate_failed(script: Script, capsys: pytest.Captur
     ("override", "message"),
     [
         ("gold=2018.jsonl", "2018.jsonl:1: query: must be given"),
-        ("predictions=questions.jsonl", "questions.jsonl:1: answers: must be one of"),
+        ("predictions=questions.jsonl", "questions.jsonl:1: acl: must be one of"),
         ("judge=oracle", "judge must be one of frozen"),
         ("corpus=[absent.jsonl]", "corpus must be one or more files"),
         ("compare_with=nowhere", "folder must hold an audit, got no citations.jsonl"),

@@ -1,4 +1,4 @@
-"""J6: several judges in one order (CITATIONS B4).
+"""Several judges in one order.
 
     J0 frozen labels  >  J2 a constraint is violated  >  J1 exact span  >  J4 entailment, or else J3 lexical
 

@@ -1,4 +1,4 @@
-"""J2: what a claim states exactly must stand in the passages: numbers with units, dates, names, negation.
+"""What a claim states exactly must stand in the passages: numbers with units, dates, names, negation.
 
     contradict   a sentence says nearly the same with another number, date or negation
     none         a number, date or name of the claim is nowhere in the passages

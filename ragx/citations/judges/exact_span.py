@@ -1,4 +1,4 @@
-"""J1: the claim stands word for word in a passage, and where.
+"""The claim stands word for word in a passage, and where.
 
     full         every word of it stands, in order, in the part of the passage that the generator saw
     not_judged   it does not; the passage may still say so in other words

@@ -1,4 +1,4 @@
-"""J0: labels that people froze before the system ran, the authority among the judges (CITATIONS B4, R10).
+"""Labels that people froze before the system ran, the authority among the judges.
 
     one passage     its label
     several         full > contradict > partial > none, once nothing that is not labelled could change it

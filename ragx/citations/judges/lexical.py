@@ -1,4 +1,4 @@
-"""J3: how much of the claim's wording the passages hold.
+"""How much of the claim's wording the passages hold.
 
     score  =  sum of the weights of the claim's content words that are held  /  sum of all of them
     held   =  over the passages, the title and the `window` sentences in a row that hold most

@@ -1,4 +1,4 @@
-"""J4: entailment by a sequence-classification checkpoint (CITATIONS B4, D26; FAULTS E12).
+"""Entailment by a sequence-classification checkpoint.
 
     p(entailment | premise, claim),  the largest over windows of the passages' sentences
 

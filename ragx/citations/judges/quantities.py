@@ -1,4 +1,4 @@
-"""Numbers of a text with their units, brought to one form (CITATIONS J2, D27).
+"""Numbers of a text with their units, brought to one form.
 
     4523000  =  4,523,000  =  4.523 million      3.0  =  3      $750  =  750 USD  =  750 美元  but not 750 元
 

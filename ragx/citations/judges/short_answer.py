@@ -1,4 +1,4 @@
-"""A short answer weighed with its question: the exact words of an answer prove little (CITATIONS J1, J3; AIS 2.2).
+"""A short answer weighed with its question: the exact words of an answer prove little (AIS, section 2.2).
 
     "Who was mayor of Bree?"  "Ann Lee"        the passage names Ann Lee: does it name her as the mayor of Bree?
 

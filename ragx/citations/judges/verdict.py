@@ -31,7 +31,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class SupportRate:
-    """The share of claims with full support, and what the claims without a judgement leave open (CITATIONS D29).
+    """The share of claims with full support, and what the claims without a judgement leave open.
 
     Attributes:
         judged_only: full / judged; None where nothing was judged.

@@ -1,4 +1,4 @@
-"""Dates as texts write them, in several languages, brought to one form (CITATIONS J2, D27).
+"""Dates as texts write them, in several languages, brought to one form.
 
     2026-01-01   January 1, 2026   1 January 2026   1er janvier 2026   1. Januar 2026   2026年1月1日   ->   (2026, 1, 1)
 
