@@ -23,13 +23,14 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import NoReturn
 
 import regex
 
 from ragx import atomic
 from ragx.data import hub
 from ragx.data.formats import FORMATS, Format, format_of
-from ragx.data.rows import rows_of
+from ragx.data.rows import Element, rows_of
 from ragx.errors import DataError, RagxError
 from ragx.jsonl import Row
 from ragx.records import Example
@@ -130,23 +131,32 @@ def _examples(
 ) -> Iterator[Example | None]:
     """The example of every sound row, None where the row is no part of the task."""
     layout: Format | None = None
-    lines: dict[str, int] = {}
+    places: dict[str, str] = {}
     for row in rows:
         try:
             layout = layout or _layout(row)
             example = layout.read(row, reading.version)
             example = None if example is None else _of_task(row, example, reading, require_answers)
             if example is not None:
-                if example.id in lines:
-                    first = lines[example.id]
-                    row.fail("id", f"must be unique, got {example.id!r} again (first on line {first}). Rename one")
-                lines[example.id] = row.line
+                if example.id in places:
+                    _fail_twice(row, example.id, first=places[example.id])
+                places[example.id] = f"line {row.line}{_as_element(row)}"
         except DataError as error:
             if skipped is None:
                 raise
             skipped.append(error)
         else:
             yield example
+
+
+def _fail_twice(row: Row, identity: str, *, first: str) -> NoReturn:
+    found = f"{identity!r} again{_as_element(row)} (first on {first})"
+    row.fail("id", f"must be unique, got {found}. Rename one, or skip bad rows to keep the first")
+
+
+def _as_element(row: Row) -> str:
+    """Elements of a JSON list may share a line, so they are counted."""
+    return f" as element {row.place}" if isinstance(row, Element) else ""
 
 
 def _layout(row: Row) -> Format:

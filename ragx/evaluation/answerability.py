@@ -8,9 +8,10 @@ F1 is of BLEU-1 in both directions over the words of one class alone. A named en
 save a question word at the start; `what` and `which` take the next word along. As in the authors' script, a class that
 both questions lack scores 0, so that 1 is reached only by questions that have all four.
 
-The script (PrekshaNema25/Answerability-Metric) takes the weights as arguments. These are `--ner_weight 0.41 --re_weight
-0.36 --qt_weight 0.20 --delta 0.66`, with which reproductions score this paper's Jeopardy task; the example in the
-script's README, 0.6, 0.1, 0.2 and 0.7, is another `Weights`.
+The script (PrekshaNema25/Answerability-Metric) takes the weights as arguments. These four are `--ner_weight 0.41
+--re_weight 0.36 --qt_weight 0.20 --delta 0.66`, as in the command for Q-BLEU-1 on SQuAD that is given in
+github.com/ZhangShiyue/QGforQA/issues/2 after an exchange with the metric's authors; the script takes what is left of 1,
+.03, for function words. The example in its README, 0.6, 0.1, 0.2 and 0.7, is another `Weights`.
 
 One decision: the script tokenizes with Stanford's PTB tokenizer in Java; here words are runs of letters and digits,
 with an apostrophe inside. Both drop case and punctuation; they differ on contractions ("don't").
@@ -36,6 +37,11 @@ class Weights:
     content_words: float = 0.36
     question_words: float = 0.20
     delta: float = 0.66
+
+    @property
+    def function_words(self) -> float:
+        """What the other three classes leave of 1."""
+        return 1 - self.named_entities - self.content_words - self.question_words
 
 
 SQUAD = Weights()
@@ -67,8 +73,7 @@ def q_bleu_1(*, prediction: str, references: Sequence[str], weights: Weights = S
 def answerability(*, prediction: str, reference: str, weights: Weights = SQUAD) -> float:
     """The weighted F1 over the four classes of words."""
     ours, theirs = _classes(prediction), _classes(reference)
-    entities, content, question = weights.named_entities, weights.content_words, weights.question_words
-    shares = (entities, content, question, 1 - entities - content - question)
+    shares = (weights.named_entities, weights.content_words, weights.question_words, weights.function_words)
     return sum(share * _f1(a, b) for share, a, b in zip(shares, ours, theirs, strict=True))
 
 

@@ -3,7 +3,7 @@
     open_qa               exact match, F1                       table 1
     regex_qa              match with a pattern                  table 1, CuratedTREC
     abstractive_qa        BLEU-1, ROUGE-L, distinct trigrams    tables 2 and 5
-    question_generation   BLEU-1, Q-BLEU-1, distinct trigrams   tables 2 and 5
+    question_generation   BLEU-1, Q-BLEU-1, distinct trigrams   tables 2 and 5, figure 2
     fact_verification     label accuracy                        table 2
     all                   the ranking, by passage and by title  section 4.4
 
@@ -21,6 +21,7 @@ from ragx.evaluation.answerability import q_bleu_1
 from ragx.evaluation.answers import exact_match, f1, has_answer
 from ragx.evaluation.diversity import distinct_shares
 from ragx.evaluation.generation import bleu_1, bleu_counts, rouge_l, rouge_lsum
+from ragx.evaluation.mixture import two_passages
 from ragx.evaluation.patterns import found_in, regex_match
 from ragx.evaluation.retrieval import Ranking, check_ranking, r_precision, rank_scores, title_key
 from ragx.evaluation.significance import Statistic, ratio
@@ -77,11 +78,25 @@ def columns(pairs: Sequence[Pair], *, task: str, ks: Sequence[int]) -> dict[str,
     """
     found = {name: Column([score(p.answer, e.answers) for p, e in pairs]) for name, score in _MEANS[task].items()}
     if task in GENERATED:
-        texts = [p.answer for p, _ in pairs]
         counts = [bleu_counts(prediction=p.answer, references=e.answers) for p, e in pairs]
-        shares = [row if row[1] else None for row in distinct_shares(texts)]
-        found |= {"bleu_1": Column(counts, bleu_1), "distinct_trigrams": Column(shares, ratio)}
+        found["bleu_1"] = Column(counts, bleu_1)
+        found["distinct_trigrams"] = _diversity([p.answer for p, _ in pairs])
+        found["gold_distinct_trigrams"] = _diversity([e.answers[0] for _, e in pairs])
+        found["two_passages"] = Column([_mixed(p) for p, _ in pairs])
     return found | _retrieved(pairs, ks) | _evidence(pairs, task, ks, correct=next(iter(found.values())))
+
+
+def _diversity(texts: Sequence[str]) -> Column:
+    """Distinct of all trigrams; table 5 has those of the references beside those of each model."""
+    return Column([row if row[1] else None for row in distinct_shares(texts)], ratio)
+
+
+def _mixed(prediction: Prediction) -> float | None:
+    """Figure 2, of RAG-Token alone."""
+    tokens = prediction.tokens
+    if tokens is None or prediction.provenance.get("kind") != "rag_token":
+        return None
+    return two_passages([passage.prior for passage in prediction.passages], tokens.logprobs)
 
 
 def _retrieved(pairs: Sequence[Pair], ks: Sequence[int]) -> dict[str, Column]:

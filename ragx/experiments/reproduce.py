@@ -4,6 +4,8 @@
 
     run the commands -> read the metric -> |ours - paper| <= tolerance ? -> write it into the same file -> render
 
+A run with `seeds` is its recipe once a seed, each in a folder seed-<seed> of its own; its rows are means with a range.
+
 One decision: the file of rows is the only place a figure stands in; the tables of the README are made from it. A row
 that nobody ran has no value and says so.
 """
@@ -19,6 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from datetime import date
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from omegaconf import OmegaConf
@@ -42,8 +45,9 @@ class Row:
         id: unique.
         table, model, column: its place.
         run: which run makes it; several rows may share one.
-        metric: a file below the folder of the run, a colon, a dotted path in it. `*` in the file is a mean over files.
+        metric: a file below the folder of the run, a colon, a dotted path in it. Of a run with seeds it is the mean.
         paper, ours: in percent; None where the paper prints none, where nobody ran it.
+        low, high: the range over the seeds; None of a run without.
         tolerance: in points; None where the two are not to be compared.
         commit, date: of `ours`.
     """
@@ -56,6 +60,8 @@ class Row:
     metric: str
     paper: float | None
     ours: float | None
+    low: float | None
+    high: float | None
     tolerance: float | None
     commit: str | None
     date: str | None
@@ -72,18 +78,26 @@ class Row:
 
 
 @dataclass(frozen=True)
+class Job:
+    """A run, or one seed of it: its folder, and the commands that fill it, ready to be started."""
+
+    folder: Path
+    commands: Sequence[str]
+
+
+@dataclass(frozen=True)
 class Table:
     """The file of rows.
 
     Attributes:
         titles: of the tables, in their order.
-        commands: of each run, ready to be started.
+        runs: the jobs of each run, one a seed.
         rows: in the order of the file.
         head: everything above the rows, kept letter by letter.
     """
 
     titles: Mapping[str, str]
-    commands: Mapping[str, Sequence[str]]
+    runs: Mapping[str, Sequence[Job]]
     rows: Sequence[Row]
     head: str
 
@@ -110,8 +124,8 @@ def read_table(path: str | Path) -> Table:
     twice = {row.id for i, row in enumerate(rows) if row.id in {other.id for other in rows[:i]}}
     if twice:
         raise DataError(f"must be unique, got {sorted(twice)} twice. Rename one", path=path, field="rows.id")
-    commands = {name: _commands(name, run, content["recipes"], path) for name, run in content["runs"].items()}
-    return Table(content["tables"], commands, rows, text[: text.index(_ROWS) + len(_ROWS)])
+    runs = {name: _jobs(name, run, content["recipes"], path) for name, run in content["runs"].items()}
+    return Table(content["tables"], runs, rows, text[: text.index(_ROWS) + len(_ROWS)])
 
 
 def _row(values: Mapping[str, Any], content: Mapping[str, Any], path: Path) -> Row:
@@ -130,10 +144,17 @@ def _row(values: Mapping[str, Any], content: Mapping[str, Any], path: Path) -> R
     return row
 
 
-def _commands(name: str, run: Mapping[str, Any], recipes: Mapping[str, Sequence[str]], path: Path) -> list[str]:
-    variables = {"folder": (FOLDER / name).as_posix(), **run}
+def _jobs(name: str, run: Mapping[str, Any], recipes: Mapping[str, Sequence[str]], path: Path) -> list[Job]:
+    folder = FOLDER / name
+    places = [(folder / f"seed-{seed}", {"seed": seed}) for seed in run.get("seeds", [])] or [(folder, {})]
     try:
-        return [command.format(**variables) for command in recipes[run["recipe"]]]
+        return [
+            Job(
+                place,
+                [command.format(**{**run, **seed, "folder": place.as_posix()}) for command in recipes[run["recipe"]]],
+            )
+            for place, seed in places
+        ]
     except KeyError as error:
         message = f"run must name a recipe and give its variables, got none of {error}. Add it"
         raise DataError(message, path=path, field=f"runs.{name}") from error
@@ -173,26 +194,30 @@ def run_rows(
     root = Path(root)
     done: dict[str, Row] = {}
     failed: dict[str, str] = {}
-    commit = _commit(root)
+    commit, day = commit_of(root), date.today().isoformat()
     for run in dict.fromkeys(row.run for row in rows):
         wanted = [row for row in rows if row.run == run]
-        if not (reuse and all(_files(row, root) for row in wanted)):
-            error = _run(run, table.commands[run], root)
-            if error is not None:
-                failed |= {row.id: error for row in wanted}
-                continue
+        for job in table.runs[run]:
+            if not (reuse and all(_file(row, job, root).exists() for row in wanted)):
+                error = _run(run, job.commands, root)
+                if error is not None:
+                    failed |= {row.id: error for row in wanted}
         for row in wanted:
+            if row.id in failed:
+                continue
             try:
-                value = _metric(row, root)
-            except RagxError as error:
-                failed[row.id] = str(error)
+                values = [_value(row, _file(row, job, root)) for job in table.runs[run]]
+            except RagxError as problem:
+                failed[row.id] = str(problem)
             else:
-                done[row.id] = replace(row, ours=value, commit=commit, date=date.today().isoformat())
+                low, high = (min(values), max(values)) if len(values) > 1 else (None, None)
+                ours = round(fmean(values), 2)
+                done[row.id] = replace(row, ours=ours, low=low, high=high, commit=commit, date=day)
     return done, failed
 
 
 def _run(name: str, commands: Sequence[str], root: Path) -> str | None:
-    """Why a run failed, None where it did not."""
+    """Why a job failed, None where it did not."""
     for command in commands:
         logger.info("%s: %s", name, command)
         words = [sys.executable if word == "python" else word for word in shlex.split(command)]
@@ -204,27 +229,24 @@ def _run(name: str, commands: Sequence[str], root: Path) -> str | None:
     return None
 
 
-def _files(row: Row, root: Path) -> list[Path]:
-    return sorted((root / FOLDER / row.run).glob(row.metric.split(":")[0]))
+def _file(row: Row, job: Job, root: Path) -> Path:
+    return root / job.folder / row.metric.split(":")[0]
 
 
-def _metric(row: Row, root: Path) -> float:
-    """The metric in percent, the mean over its files."""
-    files, path = _files(row, root), row.metric.split(":")[1]
-    if not files:
-        raise RagxError(f"{row.id}: {row.metric} must be there after the run, got no such file. Mend the row")
-    values = []
-    for file in files:
-        value: Any = json.loads(file.read_text(encoding="utf-8"))
-        for name in path.split("."):
-            value = value.get(name) if isinstance(value, dict) else None
-        if not isinstance(value, int | float) or isinstance(value, bool):
-            raise RagxError(f"{row.id}: {path} of {file} must be a number, got {value!r}. Mend the row")
-        values.append(float(value))
-    return round(100 * sum(values) / len(values), 2)
+def _value(row: Row, file: Path) -> float:
+    """The metric in percent."""
+    path = row.metric.split(":")[1]
+    if not file.exists():
+        raise RagxError(f"{row.id}: {file} must be there after the run, got no such file. Mend the row")
+    value: Any = json.loads(file.read_text(encoding="utf-8"))
+    for name in path.split("."):
+        value = value.get(name) if isinstance(value, dict) else None
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise RagxError(f"{row.id}: {path} of {file} must be a number, got {value!r}. Mend the row")
+    return round(100 * float(value), 2)
 
 
-def _commit(root: Path) -> str | None:
+def commit_of(root: Path) -> str | None:
     """The commit that is checked out, with + where files differ from it; None outside a repository."""
     git = ["git", "-C", str(root)]
     try:

@@ -1,7 +1,7 @@
 """The rows of a reproduction as Markdown tables in the paper's layout, and between the markers of a file.
 
 One decision: paper and ours stand one under the other in the columns of the paper, so that a table can be laid beside
-the original. What nobody ran is written as such.
+the original. What nobody ran is written as such, and a table of which nobody ran a cell is only named.
 """
 
 from __future__ import annotations
@@ -18,16 +18,22 @@ NOT_RUN = "not run"
 
 
 def render(table: Table) -> str:
-    """Every table of the file, and how many of its cells somebody ran."""
-    parts = []
+    """Every table of the file of which a cell was run, and how many of its cells somebody ran."""
+    parts, missing = [], []
     for name, title in table.titles.items():
         rows = [row for row in table.rows if row.table == name]
-        if rows:
+        if any(row.ours is not None for row in rows):
             parts += [f"**{title}**", "", *_lines(rows), ""]
+        elif rows:
+            missing.append(f"{title.split(':')[0]} ({len(rows)})")
     ran = [row for row in table.rows if row.ours is not None]
     parts.append(f"{len(ran)} of {len(table.rows)} cells were run; nobody ran the others. In percent.")
-    made = sorted({(row.date or "", row.commit or "unknown", row.run) for row in ran})
-    parts += ["", *(f"* `{run}`: commit {commit}, {day}" for day, commit, run in made)] if made else []
+    parts += [f"No cell was run of: {', '.join(missing)}."] if missing else []
+    made: dict[tuple[str, str], list[str]] = {}
+    for row in ran:
+        made.setdefault((row.date or "", row.commit or "unknown"), []).append(f"`{row.run}`")
+    origins = (f"* {', '.join(dict.fromkeys(made[key]))}: commit {key[1]}, {key[0]}" for key in sorted(made))
+    parts += ["", *origins] if made else []
     return "\n".join(parts) + "\n"
 
 
@@ -47,7 +53,8 @@ def _lines(rows: Sequence[Row]) -> list[str]:
 def _ours(row: Row) -> str:
     if row.ours is None:
         return NOT_RUN
-    return _number(row.ours) + (f" ({row.verdict})" if row.verdict.startswith("differs") else "")
+    spread = "" if row.low is None else f" ({_number(row.low)} - {_number(row.high)})"
+    return _number(row.ours) + spread + (f" ({row.verdict})" if row.verdict.startswith("differs") else "")
 
 
 def _number(value: float | None) -> str:
@@ -56,7 +63,8 @@ def _number(value: float | None) -> str:
 
 def comparison(rows: Sequence[Row]) -> str:
     """One line a row: paper, ours, and whether they agree."""
-    return "\n".join(f"{row.id:<34} {_number(row.paper):>6} {_number(row.ours):>6}  {row.verdict}" for row in rows)
+    width = max((len(row.id) for row in rows), default=0)
+    return "\n".join(f"{row.id:<{width}} {_number(row.paper):>6} {_number(row.ours):>6}  {row.verdict}" for row in rows)
 
 
 def render_into(path: str | Path, text: str) -> None:

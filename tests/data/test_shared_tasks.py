@@ -97,7 +97,9 @@ def test_questions_with_their_passages(shared: Path) -> None:
 
 
 def test_a_sample_with_an_id_used_twice(shared: Path) -> None:
-    with pytest.raises(DataError, match="id: must be unique, got 'pop_"):
+    twice = r"got 'pop_fefcd02f' again as element 19 \(first on line 2 as element 1\)"
+    message = f"popqa.json:164: id: must be unique, {twice}. Rename one, or skip"
+    with pytest.raises(DataError, match=message):
         read_examples(shared / "triviaqa_popqa_samples" / "popqa.json")
     found = read_examples(shared / "triviaqa_popqa_samples" / "popqa.json", reading=Reading(on_bad_row="skip"))
     assert len(found) == 149

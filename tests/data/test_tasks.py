@@ -82,7 +82,7 @@ GOOD = {"query": "x?", "answers": ["a"]}
         ({**GOOD, "id": True}, "id: must be text that is not blank"),
         ({**GOOD, "kind": 1}, "kind: must be text"),
         ({**GOOD, "as_of": 2016}, "as_of: must be text"),
-        ({**GOOD, "id": "1"}, "id: must be unique, got '1' again (first on line 1)"),
+        ({**GOOD, "id": "1"}, "id: must be unique, got '1' again (first on line 1). Rename one, or skip bad rows"),
         ("{", "line must be one JSON object, got Expecting property name"),
         ("[1]", "line must be one JSON object, got list"),
         ("[" * 100_000, "line must be one JSON object, got deep nesting"),

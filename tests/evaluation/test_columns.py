@@ -23,8 +23,16 @@ def pair(answer: str, example: Example, *passages: RetrievedPassage) -> Pair:
 FIRST = {
     "open_qa": {"exact_match", "f1", "correct_without_evidence", "answer_success_at.1"},
     "regex_qa": {"regex_match", "correct_without_evidence", "answer_success_at.1"},
-    "abstractive_qa": {"bleu_1", "rouge_l", "rouge_lsum", "f1", "distinct_trigrams"},
-    "question_generation": {"bleu_1", "q_bleu_1", "distinct_trigrams"},
+    "abstractive_qa": {
+        "bleu_1",
+        "rouge_l",
+        "rouge_lsum",
+        "f1",
+        "distinct_trigrams",
+        "gold_distinct_trigrams",
+        "two_passages",
+    },
+    "question_generation": {"bleu_1", "q_bleu_1", "distinct_trigrams", "gold_distinct_trigrams", "two_passages"},
     "fact_verification": {"label_accuracy"},
 }
 
@@ -91,3 +99,11 @@ def test_counts_of_generated_texts_and_a_text_without_trigrams() -> None:
     assert found["bleu_1"].statistic is not None
     assert float(found["bleu_1"].statistic(np.array([4, 5, 6]))) == pytest.approx(4 / 5 * np.exp(1 - 6 / 5))
     assert found["distinct_trigrams"].rows == [(2.0, 2.0), None]
+
+
+def test_diversity_of_the_references_stands_beside_that_of_the_answers() -> None:
+    """Answers a b c and a b c share their trigram; of the references a b c d and x b c d half are shared."""
+    pairs = [pair("a b c", Example("1", "x", ("a b c d",))), pair("a b c", Example("2", "y", ("x b c d",)))]
+    found = columns(pairs, task="question_generation", ks=[1])
+    assert found["distinct_trigrams"].rows == [(0.5, 1.0), (0.5, 1.0)]
+    assert found["gold_distinct_trigrams"].rows == [(1.5, 2.0), (1.5, 2.0)]

@@ -7,7 +7,7 @@ between the editions are asked about only in the hot-swap questions (section 4.5
 from __future__ import annotations
 
 import random
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -68,7 +68,7 @@ def questions(split: str, seed: int = 0) -> list[Example]:
     """
     if split not in SPLITS:
         raise ValueError(f"split must be one of {', '.join(SPLITS)}, got {split!r}. Choose one of them.")
-    gold = _gold(EDITIONS[0])
+    gold = gold_passages(EDITIONS[0])
     by_kind: dict[str, list[_Asked]] = defaultdict(list)
     for asked in _facts_to_ask(EDITIONS[0]):
         if split_of(asked.fact.split(":")[1], seed) == split and asked.fact in gold:
@@ -87,7 +87,7 @@ def questions(split: str, seed: int = 0) -> list[Example]:
 
 def hot_swap_questions(as_of: str, seed: int = 0) -> list[Example]:
     """One question for each of the 92 offices whose holder changed, with the holder at `as_of` as the answer."""
-    gold = _gold(as_of)
+    gold = gold_passages(as_of)
     return [
         Example(
             f"hot_swap/{office.country}:{office.office}",
@@ -105,7 +105,7 @@ def hot_swap_questions(as_of: str, seed: int = 0) -> list[Example]:
 
 
 @cache
-def _gold(as_of: str) -> Mapping[str, tuple[PassageKey, ...]]:
+def gold_passages(as_of: str) -> Mapping[str, tuple[PassageKey, ...]]:
     """The keys of the passages that state each fact."""
     gold: dict[str, list[PassageKey]] = defaultdict(list)
     for passage, facts in stated_edition(as_of):
@@ -114,16 +114,23 @@ def _gold(as_of: str) -> Mapping[str, tuple[PassageKey, ...]]:
     return {fact: tuple(sorted(keys)) for fact, keys in gold.items()}
 
 
+def known_spells(as_of: str) -> dict[str, tuple[Spell, ...]]:
+    """The spells of each country as they were known at an edition."""
+    return {country: spells_until(rows, as_of) for country, rows in spells().items()}
+
+
+def leads_once(as_of: str) -> Callable[[str], bool]:
+    """Whether a name belongs to one leader with one term: only then does it say which term is meant."""
+    terms = Counter(spell.leader for rows in known_spells(as_of).values() for spell in rows)
+    return lambda name: terms[name] == 1
+
+
 def _facts_to_ask(as_of: str) -> Iterator[_Asked]:
     """Every fact that has one answer: terms of leaders who had one term only and share their name with nobody."""
-    known = {country: spells_until(rows, as_of) for country, rows in spells().items()}
-    terms: dict[str, int] = defaultdict(int)
-    for rows in known.values():
-        for spell in rows:
-            terms[spell.leader] += 1
-    for rows in known.values():
+    once = leads_once(as_of)
+    for rows in known_spells(as_of).values():
         for spell, later in zip(rows, [*rows[1:], None], strict=True):
-            yield from _ask_spell(spell, later, once=lambda name: terms[name] == 1)
+            yield from _ask_spell(spell, later, once=once)
     for office in offices():
         if not office.changed:
             yield from _ask_office(office, as_of)
