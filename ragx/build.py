@@ -20,6 +20,7 @@ from ragx.build_retriever import (  # noqa: F401  (scripts find all that is buil
     passage_encoder,
     query_encoder,
     retriever,
+    trained_passage_encoder,
     trains_query_encoder,
     weights,
 )
@@ -27,6 +28,8 @@ from ragx.data.corpus import DEFAULT_VERSION, read_passages
 from ragx.data.labels import require_one_token
 from ragx.data.patterns import text_targets
 from ragx.data.tasks import Reading, read_examples
+from ragx.data.world_leaders.claims import claims
+from ragx.data.world_leaders.clues import clues
 from ragx.data.world_leaders.editions import edition as embedded_edition
 from ragx.data.world_leaders.facts import EDITIONS
 from ragx.data.world_leaders.questions import hot_swap_questions, questions
@@ -43,6 +46,7 @@ from ragx.retriever.bm25 import BM25Retriever
 from ragx.retriever.building import Encoding, build_index
 from ragx.retriever.corpus_store import on_disk
 from ragx.retriever.manifest import Manifest
+from ragx.retriever.null_document import NullDocument
 from ragx.schema import (
     BuildIndex,
     DataConfig,
@@ -52,10 +56,12 @@ from ragx.schema import (
     ModelConfig,
     Train,
 )
-from ragx.training.checkpoint import load_checkpoint, read_record
+from ragx.training.checkpoint import load_checkpoint, read_record, require_same_encoder
+from ragx.training.record import RECORD
 
 SPLITS = ("train", "dev", "test")
 HOT_SWAP = "hot_swap/"
+_EMBEDDED = {"": questions, "clues": clues}
 
 
 def edition(data: DataConfig) -> str:
@@ -92,7 +98,9 @@ def stream(data: DataConfig) -> Iterable[Passage]:
 def examples(
     source: str, *, data: DataConfig | None = None, require_answers: bool = True, targets: bool = False
 ) -> list[Example]:
-    """The questions of `world_leaders:<train, dev, test or hot_swap/EDITION>` or of any source `read_examples` knows.
+    """The examples of `world_leaders:NAME` or of any source that `read_examples` knows.
+
+    NAME is a split for questions, `clues/<split>`, `claims/<split>` or `hot_swap/EDITION`.
 
     Args:
         data: the task and what happens to bad rows; None reads questions and answers and refuses bad rows.
@@ -102,11 +110,14 @@ def examples(
         found = read_examples(source, require_answers=require_answers, reading=reading(data))
         return text_targets(found) if targets and data is not None and data.task == "regex_qa" else found
     name = source.removeprefix(EMBEDDED)
-    if name in SPLITS:
-        return questions(name)
+    kind, _, part = name.rpartition("/")
+    if part in SPLITS and kind in _EMBEDDED:
+        return _EMBEDDED[kind](part)
+    if part in SPLITS and kind == "claims":
+        return claims(part, labels=None if data is None else data.labels)
     if name.startswith(HOT_SWAP) and name.removeprefix(HOT_SWAP) in EDITIONS:
         return hot_swap_questions(name.removeprefix(HOT_SWAP))
-    known = ", ".join([*SPLITS, *(HOT_SWAP + date for date in EDITIONS)])
+    known = ", ".join([*SPLITS, "clues/SPLIT", "claims/SPLIT", *(HOT_SWAP + date for date in EDITIONS)])
     raise ConfigError([f"questions must be a file or {EMBEDDED} with one of {known}, got {source!r}."])
 
 
@@ -210,7 +221,35 @@ def model(config: Train | Generate) -> RagModel:
         )
     if built.query_encoder is not None and not trains_query_encoder(config.retriever):
         built.freeze_query_encoder = True
+    if isinstance(config, Train) and config.training.live_refresh and kind != CLOSED_BOOK:
+        built.passage_encoder = trained_passage_encoder(config.retriever)
+    built.filtered_by = tuple(config.retriever.filter.by_question)
+    add_null_document(built, config.model.null_document)
     return built
+
+
+def add_null_document(model: RagModel, kind: str | None) -> None:
+    """Gives the model a null document that starts anew; one that came with its checkpoint stays.
+
+    Raises:
+        ConfigError: `kind` is another than the checkpoint's, or needs a query encoder where there is none.
+    """
+    if model.null_document is not None:
+        if kind not in (None, model.null_document.kind):
+            got = f"{kind!r}, the checkpoint has {model.null_document.kind!r}"
+            raise ConfigError([f"model.null_document must be null or as in the checkpoint, got {got}. Leave it out."])
+    elif kind is not None:
+        encoder = model.query_encoder
+        model.null_document = NullDocument(
+            kind, embedding_size=None if encoder is None else encoder.tower.embedding_size
+        ).to(model.generator.device)
+
+
+def require_index_of(query_encoder: str | None, retriever: Retriever) -> None:
+    """Refuses an index of another passage encoder than a checkpoint's q(x) was trained with."""
+    checkpoint = Path(query_encoder or "").parent
+    if query_encoder is not None and (checkpoint / RECORD).is_file():
+        require_same_encoder(retriever, read_record(checkpoint)["index"] or {}, checkpoint)
 
 
 def trained_model(settings: ModelConfig, *, retriever: Retriever | None) -> RagModel:

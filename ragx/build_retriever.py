@@ -16,11 +16,14 @@ from ragx.retriever.dense import DenseRetriever
 from ragx.retriever.edition import Edition
 from ragx.retriever.given import GivenRetriever
 from ragx.retriever.hybrid import HybridRetriever
+from ragx.retriever.manifest import Manifest
 from ragx.retriever.passage_encoder import PassageEncoder
 from ragx.retriever.query_encoder import QueryEncoder
+from ragx.retriever.ray_actors import import_ray
 from ragx.retriever.ray_encoding import RayPassageEncoder
 from ragx.retriever.ray_search import open_sharded
 from ragx.retriever.reranker import CrossEncoder, RerankedRetriever
+from ragx.retriever.trained_passage_encoder import TrainedPassageEncoder
 from ragx.schema import IndexConfig
 from ragx.schema_retriever import FusionConfig, RetrieverConfig
 
@@ -56,6 +59,15 @@ def corpus_encoder(settings: RetrieverConfig, index: IndexConfig) -> PassageEnco
     )
 
 
+def trained_passage_encoder(settings: RetrieverConfig) -> TrainedPassageEncoder:
+    """d(z) that learns with the model (`training.live_refresh`)."""
+    if settings.passage_encoder is None:
+        raise ConfigError(["retriever.passage_encoder must be given to be trained, got null. Name the index's."])
+    name = weights(settings.passage_encoder, "passage_encoder")
+    options = {"pooling": settings.pooling, "max_length": settings.max_passage_length}
+    return TrainedPassageEncoder.from_pretrained(name, **options)  # type: ignore[arg-type]
+
+
 def query_encoder(settings: RetrieverConfig) -> QueryEncoder:
     """q(x), as it was pretrained."""
     if settings.query_encoder is None:
@@ -73,6 +85,7 @@ def retriever(settings: RetrieverConfig, *, directory: str) -> Retriever:
     elif settings.kind == "bm25":
         found = BM25Retriever.open(directory, passage_filter=allowed)
     elif settings.fusion is not None:
+        _require_there(settings, directory)
         found = HybridRetriever.open(
             directory,
             bm25_directory(settings.fusion, directory),
@@ -98,6 +111,7 @@ def bm25_directory(settings: FusionConfig, directory: str) -> str:
 
 def dense_retriever(settings: RetrieverConfig, *, directory: str) -> DenseRetriever:
     """A dense index; it must have been built with `retriever.passage_encoder`, unless that is null."""
+    _require_there(settings, directory)
     built_with = None if settings.passage_encoder is None else passage_encoder(settings)
     here = partial(Edition.open, device=device(settings.device))
     opener = partial(open_sharded, shards=settings.shards) if settings.shards else here
@@ -107,6 +121,13 @@ def dense_retriever(settings: RetrieverConfig, *, directory: str) -> DenseRetrie
         passage_filter=settings.filter.passage_filter(),
         open_edition=opener,
     )
+
+
+def _require_there(settings: RetrieverConfig, directory: str) -> None:
+    """Tells what is missing before any weights are read."""
+    Manifest.read(directory)
+    if settings.shards:
+        import_ray()
 
 
 def trains_query_encoder(settings: RetrieverConfig) -> bool:

@@ -11,10 +11,10 @@ from __future__ import annotations
 import copy
 import secrets
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import Field, fields, is_dataclass
 from datetime import datetime
-from functools import wraps
+from functools import cache, wraps
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -24,6 +24,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.utils import to_absolute_path
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
+from torch.distributed.rendezvous import rendezvous
 from transformers.utils import logging as transformers_logging
 
 from ragx import atomic
@@ -31,19 +32,35 @@ from ragx.decoding.choice import CLOSED_SET, DECODERS
 from ragx.errors import ConfigError, RagxError
 from ragx.generator.template import Template
 from ragx.limits import EMBEDDED, HUB
+from ragx.model import CLOSED_BOOK
 from ragx.retriever import bm25
 from ragx.retriever.kinds import resolve_parameters
-from ragx.schema import SCRIPTS, Demo, HotSwap, IndexConfig
+from ragx.schema import SCRIPTS, BuildIndex, Demo, EvaluateRetrieval, Generate, HotSwap, IndexConfig, Train
+from ragx.schema_ablation import SCRIPTS as ABLATION_SCRIPTS
 from ragx.schema_chat import SCRIPTS as CHAT_SCRIPTS
 from ragx.schema_retriever import RetrieverConfig
 
 T = TypeVar("T")
 
-# One stamp a process: two jobs that start in the same second still get two folders.
-_STAMP = f"{datetime.now():%Y-%m-%d_%H-%M-%S}-{secrets.token_hex(3)}"
-OmegaConf.register_new_resolver("run_stamp", lambda: _STAMP, replace=True)
 
-for _schema in (*SCRIPTS, *CHAT_SCRIPTS):
+@cache
+def run_stamp() -> str:
+    """Names the folder of this run: the time and six letters, so that jobs of the same second get two folders.
+
+    All processes that `torchrun` (or accelerate) started for one job get the same, through the launcher's store.
+    """
+    stamp = f"{datetime.now():%Y-%m-%d_%H-%M-%S}-{secrets.token_hex(3)}"
+    if not (torch.distributed.is_available() and torch.distributed.is_torchelastic_launched()):
+        return stamp
+    store, _, _ = next(rendezvous("env://"))
+    _stores.append(store)  # where a process of the job holds it, it must not go before the others have read it
+    return store.compare_set("ragx/run_stamp", "", stamp).decode()  # the first that comes names the folder
+
+
+_stores: list[torch.distributed.Store] = []
+OmegaConf.register_new_resolver("run_stamp", run_stamp, replace=True)
+
+for _schema in (*SCRIPTS, *ABLATION_SCRIPTS, *CHAT_SCRIPTS):
     ConfigStore.instance().store(name=f"{_schema.__name__}_schema", node=_schema)
 
 
@@ -74,10 +91,17 @@ def output_directory() -> Path:
     return Path(HydraConfig.get().runtime.output_dir)
 
 
-def save(config: Any, directory: str | Path) -> None:
-    """Writes the resolved config, absolute paths included, as `config.yaml` into the folder of a run."""
+def save(config: Any, directory: str | Path, *, ignored: Mapping[str, Any] | None = None) -> None:
+    """Writes the resolved config, absolute paths included, as `config.yaml` into the folder of a run.
+
+    Args:
+        ignored: generation defaults of a checkpoint, which are not in force; they follow as comments.
+    """
     with atomic.open_file(Path(directory) / "config.yaml") as handle:
         handle.write(OmegaConf.to_yaml(OmegaConf.structured(config)))
+        if ignored:
+            handle.write("# The checkpoint's own defaults, which are not in force; what `decoding` says is:\n")
+            handle.writelines(f"#   {name}: {value!r}\n" for name, value in ignored.items())
 
 
 def plain_errors(main: Callable[[DictConfig], None]) -> Callable[[DictConfig], None]:
@@ -152,6 +176,9 @@ def _group_problems(config: DictConfig) -> Iterator[str]:
         for key in ("kind", "n_docs"):
             if getattr(whole["model"], key) is None:
                 yield f"model.{key} must be given where model.checkpoint is not, got null. Give one of the two."
+    if "model" in whole and whole["model"].kind == CLOSED_BOOK and whole["model"].null_document is not None:
+        got = whole["model"].null_document
+        yield f"model.null_document must be null with closed_book, which reads no passages, got {got!r}. Leave it out."
     if "index" in whole and "retriever" in whole:
         yield from _index_problems(whole["index"], whole["retriever"])
     if "retriever" in whole:
@@ -159,6 +186,10 @@ def _group_problems(config: DictConfig) -> Iterator[str]:
     if OmegaConf.get_type(config) in (HotSwap, Demo) and "retriever" in whole and whole["retriever"].kind != "dense":
         got = whole["retriever"].kind
         yield f"retriever.kind must be dense where an index is swapped, got {got}. Give retriever=dpr_nano."
+    asks = issubclass(OmegaConf.get_type(config) or object, BuildIndex | Train | Generate | EvaluateRetrieval)
+    if "retriever" in whole and whole["retriever"].filter.by_question and not asks:
+        got = list(whole["retriever"].filter.by_question)
+        yield f"retriever.filter.by_question must be empty in this script, which does not look at it, got {got}."
     if "generator" in whole:
         yield from _raised(lambda: Template.parse(whole["generator"].template))
     if "decoding" in whole:
@@ -167,6 +198,10 @@ def _group_problems(config: DictConfig) -> Iterator[str]:
         if fitting and whole["decoding"].decoder not in (None, CLOSED_SET, *fitting):
             got = f"{whole['decoding'].decoder!r} with model.kind {whole['model'].kind}"
             yield f"decoding.decoder must be null or one of {', '.join([*fitting, CLOSED_SET])}, got {got}."
+    if "training" in whole and "retriever" in whole and whole["training"].live_refresh:
+        if whole["retriever"].kind != "dense" or whole["retriever"].reranker.checkpoint is not None:
+            got = f"{whole['training'].live_refresh} with retriever.kind {whole['retriever'].kind}"
+            yield f"training.live_refresh must be 0 but with retriever.kind dense and no reranker, got {got}."
     if "training" in whole and "experiment" in whole:
         yield from whole["training"].settings(seed=whole["experiment"].seed).problems("training")
 

@@ -9,12 +9,14 @@ call asks for, so no caller can widen what it was given.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from ragx.dates import is_date, older
 from ragx.errors import ConfigError
-from ragx.records import Passage
+from ragx.records import Example, Passage
+
+BY_QUESTION = ("acl", "as_of")  # what a question's own row may restrict
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,3 +69,24 @@ class PassageFilter:
         """Whether `passage` exists for who asks."""
         in_time = self.starts_in_time(passage.valid_from) and self.ends_in_time(passage.valid_to)
         return in_time and self.sees(passage.acl)
+
+
+def question_filters(examples: Sequence[Example], by: Collection[str]) -> list[PassageFilter | None]:
+    """What each question's own row lets it see; None for each where nothing is restricted by the row.
+
+    A question without `as_of` is asked of all times. One without `acl` sees what is everybody's: who asks is not known.
+
+    Args:
+        by: of `BY_QUESTION`.
+
+    Raises:
+        ConfigError: a question whose `as_of` is no date, or whose `acl` is not made of names; the question is named.
+    """
+    found: list[PassageFilter | None] = []
+    for example in examples:
+        acl = (example.acl or ()) if "acl" in by else None
+        try:
+            found.append(PassageFilter(acl, example.as_of if "as_of" in by else None) if by else None)
+        except ConfigError as error:
+            raise ConfigError([f"question {example.id!r}: {problem}" for problem in error.problems]) from None
+    return found

@@ -39,6 +39,11 @@ def one_of(*options: str) -> Any:
     return limited(f"be one of {', '.join(options)}", lambda value: value in options)
 
 
+def all_of(*options: str) -> Any:
+    """A list of some of a few names, or of none."""
+    return limited(f"be a list of {', '.join(options)}", lambda values: set(values) <= set(options))
+
+
 def file() -> Any:
     """A file that is read, or part of the embedded knowledge base."""
     condition = f"be a file or {EMBEDDED}..."

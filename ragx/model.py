@@ -4,7 +4,7 @@
 
 The phases are methods and run in this order: retrieve, expand, encode, decode, marginalize. The closed-book baseline
 is the same generator without passages. Gradients reach the query encoder through doc_scores alone; the passage
-vectors come from a frozen index.
+vectors come from a frozen index, unless `passage_encoder` is set (`training.live_refresh`, beyond the paper).
 """
 
 from __future__ import annotations
@@ -23,13 +23,16 @@ from ragx.errors import ConfigError, ShapeError
 from ragx.generator.answered import Answered, collect, labels_of_best
 from ragx.generator.inputs import GeneratorInputs
 from ragx.generator.likelihood import RagOutput, likelihood, marginalize
-from ragx.generator.prepared import Prepared, Tokens, count_tokens, doc_scores_of, moved, padded
+from ragx.generator.prepared import Prepared, Tokens, check_found, count_tokens, doc_scores_of, moved, padded
 from ragx.generator.pretrained import PretrainedGenerator
 from ragx.losses import prior
 from ragx.losses.token_logprobs import check_labels
-from ragx.protocols import Retriever
+from ragx.protocols import Filters, Retriever
 from ragx.records import Retrieved
+from ragx.retriever.by_question import retrieve_by_question
+from ragx.retriever.null_document import NULL, NullDocument
 from ragx.retriever.query_encoder import QueryEncoder
+from ragx.retriever.trained_passage_encoder import TrainedPassageEncoder
 
 MODEL_KINDS = ("rag_sequence", "rag_token", "closed_book")
 CLOSED_BOOK = "closed_book"
@@ -45,8 +48,7 @@ class RagModel(nn.Module):
         retriever: finds passages; may be None where the caller brings them.
         n_docs: passages a query when a call does not say.
         max_target_length: tokens of a training target, EOS included; longer answers are cut.
-        passages_at_once: passages of each query that the generator reads together in `forward`; 0 reads all. Changes
-            memory and time (all groups but one are read twice), not the loss or its gradient.
+        passages_at_once: of each query, read together in `forward`; 0 reads all. Changes memory and time, no gradient.
     """
 
     def __init__(
@@ -65,9 +67,7 @@ class RagModel(nn.Module):
         if kind not in MODEL_KINDS:
             problems.append(f"model.kind must be one of {', '.join(MODEL_KINDS)}, got {kind!r}.")
         if kind == CLOSED_BOOK and (query_encoder is not None or retriever is not None):
-            problems.append(
-                "model.kind must be a RAG kind with a retriever, got 'closed_book'. Leave the retriever out."
-            )
+            problems.append("model.kind must be a RAG kind with a retriever, got 'closed_book'. Leave that out.")
         if n_docs < 1:
             problems.append(f"model.n_docs must be >= 1, got {n_docs}.")
         if problems:
@@ -79,6 +79,9 @@ class RagModel(nn.Module):
         self.n_docs = n_docs
         self.max_target_length = max_target_length
         self.passages_at_once = passages_at_once
+        self.passage_encoder: TrainedPassageEncoder | None = None
+        self.null_document: NullDocument | None = None  # with it every query has one row more, the last
+        self.filtered_by: tuple[str, ...] = ()  # what each question's own row restricts, see `ragx.filters`
         self._query_encoder_is_frozen = False
         self.train(generator.training)  # loaded parts are in eval mode, a new module would claim to train
 
@@ -106,7 +109,8 @@ class RagModel(nn.Module):
     @property
     def searches_ahead(self) -> bool:
         """Whether a search need not wait for the step before it: q(x) stands still, or the retriever needs none."""
-        return self.retriever is not None and (self.query_encoder is None or self.freeze_query_encoder)
+        still = self.query_encoder is None or self.freeze_query_encoder
+        return self.retriever is not None and still and self.passage_encoder is None
 
     def prepare(
         self,
@@ -115,6 +119,7 @@ class RagModel(nn.Module):
         *,
         n_docs: int | None = None,
         retrieved: Retrieved | None = None,
+        filters: Filters = None,
     ) -> Prepared:
         """The host's work of a batch, which another thread may do while a step runs; arguments as for `forward`."""
         if len(queries) != len(answers) or not queries:
@@ -128,9 +133,9 @@ class RagModel(nn.Module):
             tower = self.query_encoder.tower
             tokens = padded(tower.tokenize(queries), pad_token_id=tower.tokenizer.pad_token_id)
         if retrieved is None and self.searches_ahead:
-            retrieved, doc_scores = self.retrieve(queries, n_docs=n_docs, tokens=tokens)
+            retrieved, doc_scores = self.retrieve(queries, n_docs=n_docs, tokens=tokens, within=filters)
         inputs = None if retrieved is None else self.expand(queries, retrieved, query_ids=query_ids)
-        return Prepared(labels, count_tokens(labels), query_ids, tokens, retrieved, doc_scores, inputs)
+        return Prepared(labels, count_tokens(labels), query_ids, tokens, retrieved, doc_scores, inputs, filters)
 
     def forward(
         self,
@@ -155,8 +160,8 @@ class RagModel(nn.Module):
         """
         prepared = prepared or self.prepare(queries, answers, n_docs=n_docs, retrieved=retrieved)
         retrieved, doc_scores = prepared.retrieved, prepared.doc_scores
-        if doc_scores is None:
-            retrieved, doc_scores = self._read(queries, retrieved, n_docs=n_docs, tokens=prepared.tokens)
+        if doc_scores is None or self.null_document is not None:  # found ahead, its logit has no gradient
+            retrieved, doc_scores = self._read(queries, retrieved, n_docs=n_docs, ready=prepared)
         inputs = prepared.inputs or self.expand(queries, retrieved, query_ids=prepared.query_ids)
         device = self.generator.device
         doc_logprobs = None if doc_scores is None else prior.doc_logprobs(moved(doc_scores, device))
@@ -180,7 +185,7 @@ class RagModel(nn.Module):
         )
 
     def retrieve(
-        self, queries: Sequence[str], *, n_docs: int | None = None, tokens: Tokens | None = None
+        self, queries: Sequence[str], *, n_docs: int | None = None, tokens: Tokens | None = None, within: Filters = None
     ) -> tuple[Retrieved, Tensor]:
         """The passages of B queries and their scores (B, K) float32, with a gradient to the query encoder.
 
@@ -189,34 +194,28 @@ class RagModel(nn.Module):
         Args:
             n_docs: passages a query; default as constructed.
             tokens: of the queries, see `Prepared`; None tokenizes them.
+            within: what may be searched: a filter for all queries, or one for each.
 
         Raises:
-            ConfigError: this model has no retriever, or `n_docs` is not positive.
-            ShapeError: the retriever found another number of passages.
+            ConfigError, ShapeError: no retriever, `n_docs` below 1, or not as many passages for each query.
         """
         n_docs = self.n_docs if n_docs is None else n_docs
         if self.retriever is None:
-            raise ConfigError(
-                [f"model.retriever must be set to retrieve, got None (kind {self.kind}). Pass `retrieved`."]
-            )
+            raise ConfigError([f"model.retriever must be set to retrieve, got None ({self.kind}). Pass `retrieved`."])
         if n_docs < 1:
             raise ConfigError([f"n_docs must be >= 1, got {n_docs}."])
         query_embeds = None if self.query_encoder is None else self._embed(queries, tokens)
-        searched = None if query_embeds is None else query_embeds.detach()
-        retrieved = self.retriever.retrieve(queries, n_docs, query_embeds=searched)
-        found = retrieved.doc_scores.shape  # (B, K); K below n_docs where a filter leaves fewer
-        if len(found) != 2 or found[0] != len(queries) or not 1 <= found[1] <= n_docs:
-            raise ShapeError(
-                f"retriever must find up to {n_docs} passages for each of {len(queries)} queries, got scores of shape "
-                f"{tuple(found)}. Ask for fewer, or index more passages."
-            )
-        return retrieved, doc_scores_of(retrieved, query_embeds, device=self.generator.device)
+        found = retrieve_by_question(self.retriever, queries, n_docs, query_embeds=query_embeds, filters=within)
+        check_found(found, queries=len(queries), n_docs=n_docs)
+        return found, self._scores(found, query_embeds)
 
     def expand(
         self, queries: Sequence[str], retrieved: Retrieved | None, *, query_ids: Sequence[Sequence[int]] | None = None
     ) -> GeneratorInputs:
         """Generator inputs of R = B*K rows, or of B rows for `closed_book`; `query_ids` as `Prepared` has them."""
         passages = None if retrieved is None else retrieved.passages
+        if passages is not None and self.null_document is not None:
+            passages = [[*row, NULL] for row in passages]
         return self.generator.inputs.build(queries, passages, query_ids=query_ids)
 
     def encode(self, inputs: GeneratorInputs) -> Any:
@@ -282,16 +281,20 @@ class RagModel(nn.Module):
                 return self.query_encoder.embed(queries)
             return self.query_encoder(*(moved(tensor, self.query_encoder.device) for tensor in tokens))
 
+    def _scores(self, retrieved: Retrieved, query_embeds: Tensor | None) -> Tensor:
+        scores = doc_scores_of(retrieved, query_embeds, device=self.generator.device, encode=self.passage_encoder)
+        return scores if self.null_document is None else self.null_document(scores, query_embeds)
+
     def _read(
-        self, queries: Sequence[str], retrieved: Retrieved | None, *, n_docs: int | None, tokens: Tokens | None = None
+        self, queries: Sequence[str], retrieved: Retrieved | None, *, n_docs: int | None, ready: Prepared | None = None
     ) -> tuple[Retrieved | None, Tensor | None]:
         """What is read and its doc_scores (B, K): found, or brought by the caller; nothing for `closed_book`."""
         if self.kind == CLOSED_BOOK:
             if retrieved is not None:
                 raise ShapeError("retrieved must be None for closed_book, got passages. Use a RAG kind to read them.")
             return None, None
+        tokens, filters = (None, None) if ready is None else (ready.tokens, ready.filters)
         if retrieved is None:
-            return self.retrieve(queries, n_docs=n_docs, tokens=tokens)
+            return self.retrieve(queries, n_docs=n_docs, tokens=tokens, within=filters)
         learned = self.query_encoder is not None and retrieved.doc_embeds is not None
-        query_embeds = self._embed(queries, tokens) if learned else None
-        return retrieved, doc_scores_of(retrieved, query_embeds, device=self.generator.device)
+        return retrieved, self._scores(retrieved, self._embed(queries, tokens) if learned else None)

@@ -17,6 +17,9 @@ from torch import Tensor
 from ragx.filters import PassageFilter
 from ragx.records import Passage, Retrieved
 
+Filters = PassageFilter | Sequence[PassageFilter | None] | None
+"""What may be searched: the same for all queries of a call, or a filter for each of them."""
+
 
 @runtime_checkable
 class Retriever(Protocol):

@@ -82,6 +82,7 @@ class Example:
         kind: what is asked (`took_office`, `predecessor`, ...), for tables by kind.
         gold: keys of the passages that state the answer.
         as_of: the date or edition the question is asked about.
+        acl: groups of who asks; None where the row does not say.
         gold_titles: titles of the articles that state the answer, one set for each way to support it (FEVER, KILT).
     """
 
@@ -92,6 +93,7 @@ class Example:
     gold: tuple[PassageKey, ...] = ()
     as_of: str | None = None
     gold_titles: tuple[tuple[str, ...], ...] = ()
+    acl: tuple[str, ...] | None = None
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object with every field; the inverse of `from_json`."""
@@ -102,7 +104,8 @@ class Example:
         """The example of a JSON object that `to_json` wrote."""
         gold = tuple(PassageKey(*key) for key in row.get("gold") or ())
         titles = tuple(map(tuple, row.get("gold_titles") or ()))
-        return cls(**{**row, "answers": tuple(row["answers"]), "gold": gold, "gold_titles": titles})
+        acl = None if row.get("acl") is None else tuple(row["acl"])
+        return cls(**{**row, "answers": tuple(row["answers"]), "gold": gold, "gold_titles": titles, "acl": acl})
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +215,14 @@ class AnswerTokens:
 
 
 @dataclass(frozen=True, slots=True)
+class NullShare:
+    """What of p(z|x) and of p(z|x,y) of an answer belongs to the null document (`ragx.retriever.null_document`)."""
+
+    prior: float
+    posterior: float
+
+
+@dataclass(frozen=True, slots=True)
 class Prediction:
     """The answer to one question with everything the metrics and the audit need; one line of predictions.jsonl.
 
@@ -225,6 +236,8 @@ class Prediction:
         cut_tokens: passage tokens that did not fit the generator's input.
         provenance: model kind, decoder, settings, fingerprints of checkpoint and index, edition.
         tokens: of the answer; None for `closed_book`.
+        null_document: its share, where the model has one; prior and posterior of `passages` are what they would be
+            without it. An answer that owes it half or more cites nothing.
     """
 
     id: str
@@ -237,6 +250,7 @@ class Prediction:
     cut_tokens: int
     provenance: Mapping[str, Any]
     tokens: AnswerTokens | None = None
+    null_document: NullShare | None = None
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object with every field; the inverse of `from_json`."""
@@ -258,5 +272,6 @@ class Prediction:
         if tokens is not None:
             spans = tuple((start, end) for start, end in tokens["spans"])
             tokens = AnswerTokens(spans, tuple(map(tuple, tokens["logprobs"])), tokens["aligned"])
+        null = row.get("null_document")
         replaced = {"passages": passages, "citations": citations, "hypotheses": hypotheses, "tokens": tokens}
-        return cls(**{**row, **replaced})
+        return cls(**{**row, **replaced, "null_document": None if null is None else NullShare(**null)})

@@ -15,13 +15,16 @@ from omegaconf import MISSING
 from ragx.data.tasks import BAD_ROW, TASKS
 from ragx.limits import all_at_least, at_least, file, folder, one_of, output, questions, weights
 from ragx.model import CLOSED_BOOK, MODEL_KINDS
+from ragx.retriever.null_document import NULL_KINDS
 from ragx.retriever.storage import STORAGES
 from ragx.schema_audit import SCRIPTS as AUDIT_SCRIPTS
 from ragx.schema_bi_encoder import SCRIPTS as BI_ENCODER_SCRIPTS
 from ragx.schema_decoding import DecodingConfig
+from ragx.schema_dumps import SCRIPTS as DUMPS_SCRIPTS
 from ragx.schema_experiments import SCRIPTS as EXPERIMENT_SCRIPTS
 from ragx.schema_import import SCRIPTS as IMPORT_SCRIPTS
 from ragx.schema_pretraining import SCRIPTS as PRETRAINING_SCRIPTS
+from ragx.schema_report import SCRIPTS as REPORT_SCRIPTS
 from ragx.schema_retriever import RetrieverConfig
 from ragx.training.settings import TrainingSettings
 
@@ -33,6 +36,7 @@ class ModelConfig:
     kind: str | None = one_of(*MODEL_KINDS)
     n_docs: int | None = at_least(1)
     max_target_length: int = at_least(1)
+    null_document: str | None = one_of(*NULL_KINDS)
     checkpoint: str | None = folder()
 
 
@@ -84,6 +88,7 @@ class TrainingConfig:
     gradient_accumulation: int = MISSING
     generator_lr: float = MISSING
     query_encoder_lr: float = MISSING
+    null_document_lr: float = MISSING
     schedule: str = MISSING
     warmup_steps: int = MISSING
     weight_decay: float = MISSING
@@ -100,6 +105,7 @@ class TrainingConfig:
     best_mode: str = MISSING
     patience: int = MISSING
     mixed_precision: str = MISSING
+    live_refresh: int = MISSING
     gradient_checkpointing: bool = MISSING
     passages_at_once: int = MISSING
     compile: bool = MISSING
@@ -108,6 +114,7 @@ class TrainingConfig:
     progress: bool = MISSING
     wandb_project: str | None = MISSING
     wandb_mode: str = MISSING
+    wandb_upload: bool = MISSING
 
     def settings(self, *, seed: int) -> TrainingSettings:
         """What `ragx.training.loop.train` takes."""
@@ -156,6 +163,14 @@ class Generate:
     decoding: DecodingConfig = MISSING
     data: DataConfig = MISSING
     output: str | None = output()
+
+
+@dataclass
+class NDocs(Generate):
+    """Schema of configs/n_docs.yaml: as Generate, once for each number of passages."""
+
+    n_docs: list[int] = all_at_least(1)  # noqa: RUF009
+    max_questions: int | None = at_least(1)
 
 
 @dataclass
@@ -236,6 +251,7 @@ class DemoSeeds:
 
 # The schema of each script's primary config, `<name>_schema` in its defaults.
 SCRIPTS = (
-    BuildIndex, Train, Generate, Evaluate, EvaluateRetrieval, HotSwap, Demo, DemoSeeds, ImportCheckpoint,
-    *AUDIT_SCRIPTS, *BI_ENCODER_SCRIPTS, *EXPERIMENT_SCRIPTS, *IMPORT_SCRIPTS, *PRETRAINING_SCRIPTS,
+    BuildIndex, Train, Generate, NDocs, Evaluate, EvaluateRetrieval, HotSwap, Demo, DemoSeeds, ImportCheckpoint,
+    *AUDIT_SCRIPTS, *BI_ENCODER_SCRIPTS, *DUMPS_SCRIPTS, *EXPERIMENT_SCRIPTS, *IMPORT_SCRIPTS, *PRETRAINING_SCRIPTS,
+    *REPORT_SCRIPTS,
 )  # fmt: skip

@@ -1,4 +1,5 @@
-"""The schema of the scripts that read what others wrote: passages in any form, and vectors with them."""
+"""The schema of the scripts that read what others wrote, passages in any form and vectors with them, and of the one
+that changes an index by passage."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from ragx.data.corpus import DEFAULT_VERSION, Columns
 from ragx.data.hub import PREFIX
 from ragx.data.sources import Source
 from ragx.data.tables import QUOTINGS
-from ragx.limits import at_least, folder, one_of, output, weights
+from ragx.limits import at_least, file, folder, one_of, output, weights
 from ragx.retriever.storage import STORAGES
 
 
@@ -96,4 +97,33 @@ class ImportIndex:
     index: ImportedIndexConfig = MISSING
 
 
-SCRIPTS = (ImportPassages, ImportIndex)
+@dataclass
+class EditedIndexConfig:
+    """Where the index lies."""
+
+    directory: str = folder()
+
+
+@dataclass
+class EditIndex:
+    """Schema of configs/edit_index.yaml.
+
+    Attributes:
+        delete, delete_from: passages that go at once, by name; `delete_from` is a file of names, one a line.
+        replace, add: files of passages; null: none. `replace` puts them in the place of their sources' passages.
+        edition: name of the new state of the corpus, and version of rows that name none; null keeps the old one.
+        passage_encoder: that the index of vectors was built with, to add text to it.
+    """
+
+    index: EditedIndexConfig = MISSING
+    delete: list[str] = MISSING
+    delete_from: str | None = file()
+    replace: str | None = file()
+    add: str | None = file()
+    edition: str | None = MISSING
+    passage_encoder: str | None = weights()
+    pooling: str | None = one_of("cls", "mean")
+    max_passage_length: int | None = at_least(3)
+
+
+SCRIPTS = (ImportPassages, ImportIndex, EditIndex)

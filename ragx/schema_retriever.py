@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from omegaconf import MISSING
 
-from ragx.filters import PassageFilter
-from ragx.limits import at_least, file, folder, limited, one_of, share, weights
+from ragx.filters import BY_QUESTION, PassageFilter
+from ragx.limits import all_of, at_least, file, folder, limited, one_of, share, weights
 from ragx.retriever.fusion import SCALES
 from ragx.retriever.hybrid import METHODS, FusionSettings
 from ragx.retriever.reranker import LOGITS
@@ -48,10 +48,14 @@ class RerankerConfig:
 
 @dataclass
 class FilterConfig:
-    """Which passages exist for the questions of a run; null restricts nothing, see `ragx.filters`."""
+    """Which passages exist for the questions of a run; null restricts nothing, see `ragx.filters`.
+
+    `by_question` names what each question's own row restricts besides.
+    """
 
     acl: list[str] | None = MISSING
     as_of: str | None = MISSING
+    by_question: list[str] = all_of(*BY_QUESTION)  # noqa: RUF009 (a field, as the others are)
 
     def passage_filter(self) -> PassageFilter:
         """What every search is narrowed by."""

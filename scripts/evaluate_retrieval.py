@@ -21,12 +21,16 @@ def main(raw: DictConfig) -> None:
     config.save(cfg, config.output_directory())
     examples = build.examples(cfg.data.questions, data=cfg.data, require_answers=False)
     searched = cfg.retriever.kind in ("dense", "hybrid")
+    retriever = build.retriever(cfg.retriever, directory=cfg.index.directory)
+    if searched:
+        build.require_index_of(cfg.retriever.query_encoder, retriever)
     encoder = build.query_encoder(cfg.retriever).to(build.device(cfg.index.device)) if searched else None
     metrics = evaluate_retrieval(
-        build.retriever(cfg.retriever, directory=cfg.index.directory),
+        retriever,
         examples,
         query_encoder=encoder,
         ks=cfg.success_at,
+        filtered_by=cfg.retriever.filter.by_question,
         seed=cfg.seed,
     )
     output = Path(cfg.output or config.output_directory() / "metrics.json")

@@ -24,6 +24,7 @@ def main(raw: DictConfig) -> None:
     questions = build.examples(cfg.data.questions, data=cfg.data, require_answers=False)
     model = build.model(cfg).to(build.device(cfg.decoding.device))
     build.check_labels(cfg.data, model.generator)
+    config.save(cfg, config.output_directory(), ignored=model.generator.generation_defaults)
     predict_to_file(
         model,
         questions,

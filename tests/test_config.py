@@ -12,7 +12,7 @@ from hydra import compose, initialize_config_dir
 from hydra.errors import ConfigCompositionException
 from omegaconf import DictConfig
 
-from ragx import build, config, schema, schema_bi_encoder, schema_import, schema_pretraining
+from ragx import build, config, schema, schema_ablation, schema_bi_encoder, schema_import, schema_pretraining
 from ragx.decoding.choice import DECODERS
 from ragx.decoding.settings import DecodingSettings
 from ragx.errors import ConfigError
@@ -23,6 +23,7 @@ CONFIGS = Path(__file__).parents[1] / "configs"
 SCHEMAS: dict[str, Any] = {
     "build_index": schema.BuildIndex,
     "train": schema.Train,
+    "ablate": schema_ablation.Ablate,
     "generate": schema.Generate,
     "evaluate": schema.Evaluate,
     "evaluate_retrieval": schema.EvaluateRetrieval,
@@ -34,11 +35,13 @@ SCHEMAS: dict[str, Any] = {
     "train_bi_encoder": schema_bi_encoder.TrainBiEncoder,
     "import_passages": schema_import.ImportPassages,
     "import_index": schema_import.ImportIndex,
+    "edit_index": schema_import.EditIndex,
 }
 # What a script cannot do without.
 GIVEN = {
     "build_index": [],
     "train": [],
+    "ablate": [],
     "generate": ["model.checkpoint=somewhere"],
     "evaluate": ["predictions=predictions.jsonl"],
     "evaluate_retrieval": [],
@@ -50,6 +53,7 @@ GIVEN = {
     "train_bi_encoder": ["data.train=predictions.jsonl"],
     "import_passages": ["source.place=predictions.jsonl", "output=passages.jsonl"],
     "import_index": ["source.place=predictions.jsonl", "passage_encoder=null", "index.directory=somewhere"],
+    "edit_index": ["index.directory=somewhere"],
 }
 GROUP_FILES = sorted(path for path in CONFIGS.glob("*/*.yaml") if path.parent.name != "hydra")
 # Two groups that go together.
@@ -60,6 +64,15 @@ WITH = {
     "data/curated_trec": ["data.train=hub:a/b:train", "data.questions=hub:a/b:test"],
     "model/from_checkpoint": GIVEN["generate"],
 }
+# What the configs of local sets name, in the folder `data` unless RAGX_DATA names another.
+LOCAL_FILES = (
+    "nq_qed_wiki.tsv.gz",
+    "jeopardy_2000.csv",
+    *(f"nq_qed/{part}.jsonl.gz" for part in ("train", "dev")),
+    *(f"wiki2015_openqa/curatedtrec.{part}.jsonl.gz" for part in ("train", "test")),
+    *(f"wiki2015_openqa/webquestions.{part}.jsonl.gz" for part in ("trainmodel", "devtest")),
+    *(f"fact_verification_pool/{name}" for name in ("evidence.tsv.gz", "claims.jsonl.gz")),
+)
 NOT_DENSE = ("bm25", "hybrid", "given")
 
 
@@ -80,7 +93,10 @@ def problems(name: str, *overrides: str) -> tuple[str, ...]:
 
 @pytest.fixture(autouse=True)
 def in_a_folder_with_predictions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "predictions.jsonl").touch()
+    for name in ("predictions.jsonl", *(f"data/{name}" for name in LOCAL_FILES)):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    monkeypatch.delenv("RAGX_DATA", raising=False)
     monkeypatch.chdir(tmp_path)
 
 

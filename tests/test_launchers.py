@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +37,7 @@ def test_there_are_two() -> None:
 
 @needs_plugin
 @pytest.mark.parametrize("name", LAUNCHERS)
-@pytest.mark.parametrize("script", ["train", "generate", "build_index", "evaluate"])
+@pytest.mark.parametrize("script", ["train", "ablate", "generate", "build_index", "evaluate"])
 def test_every_launcher_composes_in_the_scripts_that_sweep(name: str, script: str) -> None:
     found = launcher(script, f"hydra/launcher={name}")
     kind = "SlurmLauncher" if name == "slurm" else "LocalLauncher"
@@ -54,3 +57,19 @@ def test_a_key_of_the_launcher_is_checked_and_can_be_given() -> None:
 def test_without_the_plugin_the_error_names_what_is_missing() -> None:
     with pytest.raises(Exception, match="submitit_slurm"):
         launcher("train", "hydra/launcher=slurm")
+
+
+@pytest.mark.slow
+def test_processes_of_one_job_share_a_folder_and_two_jobs_do_not(tmp_path: Path) -> None:
+    """FAULTS G1, G2: torchrun starts two processes of one job, twice in the same moment."""
+    script = tmp_path / "folder.py"
+    script.write_text("from pathlib import Path\nimport os\nfrom ragx import config\n"
+                      "Path(f'{os.getppid()}-{os.environ[\"RANK\"]}').write_text(config.run_stamp())\n")  # fmt: skip
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(script)]
+    environment = {**os.environ, "PYTHONPATH": str(CONFIGS.parent), "OMP_NUM_THREADS": "1"}
+    jobs = [subprocess.Popen(command, cwd=tmp_path, env=environment) for _ in range(2)]
+    assert [job.wait(timeout=500) for job in jobs] == [0, 0]
+    stamps: dict[str, set[str]] = {}
+    for file in tmp_path.glob("*-[01]"):
+        stamps.setdefault(file.name.split("-")[0], set()).add(file.read_text())
+    assert [len(of_job) for of_job in stamps.values()] == [1, 1] and len(set.union(*stamps.values())) == 2

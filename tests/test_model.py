@@ -240,7 +240,7 @@ def test_a_decoder_of_another_kind_is_refused_with_those_that_fit(build: Callabl
 def test_impossible_models_and_batches_are_refused(build: Callable[..., RagModel], retriever: DenseRetriever) -> None:
     with pytest.raises(ConfigError, match="model.kind must be one of rag_sequence, rag_token, closed_book, got 'rag'"):
         build("rag")
-    with pytest.raises(ConfigError, match="got 'closed_book'. Leave the retriever out"):
+    with pytest.raises(ConfigError, match="got 'closed_book'. Leave that out"):
         build("closed_book", retriever=retriever)
     with pytest.raises(ConfigError, match="model.n_docs must be >= 1, got 0"):
         build("rag_token", n_docs=0)

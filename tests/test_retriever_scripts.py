@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import runpy
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,12 @@ import torch
 from transformers import BertConfig, BertForSequenceClassification, PreTrainedTokenizerFast
 
 from ragx.data.predictions import read_predictions
+from ragx.generator.seq2seq import Seq2SeqGenerator
 from ragx.retriever.manifest import Manifest
+from ragx.retriever.tower import Tower
 from ragx.training.checkpoint import read_record
-from tests.test_scripts import COUNTRIES, ROOT, leader, write_corpus, write_questions
+from tests.scripts import run_script
+from tests.test_scripts import COUNTRIES, leader, write_corpus, write_questions
 
 Run = Callable[..., int]
 TRAIN = ["data.train=2016.jsonl", "model.kind=rag_token", "model.n_docs=2", "training.steps=2", "training.batch_size=2",
@@ -34,17 +37,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def run(folder: Path) -> Run:
-    def run(name: str, *overrides: str, into: str) -> int:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.chdir(folder)
-            patch.setattr(sys, "argv", [f"{name}.py", f"hydra.run.dir=runs/{into}", *overrides])
-            try:
-                runpy.run_path(str(ROOT / "scripts" / f"{name}.py"), run_name="__main__")
-            except SystemExit as leave:
-                return int(leave.code or 0)
-            return 0
-
-    return run
+    return partial(run_script, folder=folder)
 
 
 @pytest.fixture(scope="module")
@@ -216,6 +209,26 @@ def test_an_index_is_not_built_of_given_passages(run: Run, folder: Path, capsys:
     (folder / "some.jsonl").write_text('{"query": "a", "passages": ["b"]}\n')
     assert run("build_index", "retriever=given", "retriever.given=some.jsonl", into="no-index") == 2
     assert "retriever.kind must be one that searches to build an index, got given" in capsys.readouterr().err
+
+
+def test_what_is_missing_is_told_before_any_weights_are_read(
+    run: Run, encoders: list[str], generator: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """FAULTS C3: no index, or no library for what was asked; each in one line, with the command."""
+    assert run("build_index", *encoders, "data.passages=2016.tsv", "index.directory=dense", into="for-missing") == 0
+    capsys.readouterr()
+    for part in (Tower, Seq2SeqGenerator):
+        monkeypatch.setattr(part, "from_pretrained", lambda *_, **__: pytest.fail("weights were read"))
+    small = ["model.kind=rag_sequence", "model.n_docs=2", generator, *encoders, *ANSWER]
+    for words in (["index.directory=nowhere"], ["retriever=hybrid", "index.directory=nowhere", *encoders]):
+        assert run("generate", *small, *words, into="no-index") == 2
+        told = capsys.readouterr().err
+        assert "index must be a folder with manifest.json, got " in told and told.count("\n") == 1
+        assert "Build it: python scripts/build_index.py" in told
+    monkeypatch.setitem(sys.modules, "ray", None)
+    assert run("generate", *small, "index.directory=dense", "retriever.shards=2", into="no-ray") == 2
+    told = capsys.readouterr().err
+    assert "got none. Run: pip install 'ragx[ray]'" in told and told.count("\n") == 1
 
 
 def test_shards_without_ray_are_one_line_with_the_command(

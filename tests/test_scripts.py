@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+import yaml
 
 from ragx.data.predictions import read_predictions
 from ragx.evaluation.answers import exact_match
@@ -141,6 +143,28 @@ def test_generate_answers_every_question_with_its_passages(predictions: Path) ->
         assert sum(passage.prior for passage in prediction.passages) == pytest.approx(1)
         assert prediction.passages[0].key.version == "2016"
         assert (prediction.provenance["kind"], prediction.provenance["decoder"]) == ("rag_token", "token_beam")
+
+
+def test_what_a_checkpoint_would_have_generate_do_is_shown_and_not_done(
+    run: Run, folder: Path, tiny_bart: Path, tmp_path: Path
+) -> None:
+    """FAULTS B6: the defaults of the published BART stand in the config of the run, as not in force."""
+    odd = Path(shutil.copytree(tiny_bart, tmp_path / "odd"))
+    asked = {"bos_token_id": 0, "eos_token_id": 2, "min_length": 9, "no_repeat_ngram_size": 3, "forced_bos_token_id": 0}
+    (odd / "generation_config.json").write_text(json.dumps(asked))
+    given = ["model.kind=closed_book", "model.n_docs=1", "data.questions=2016.jsonl", "decoding.num_beams=2",
+             "decoding.max_length=4", "decoding.device=cpu"]  # fmt: skip
+    for name, checkpoint in (("odd", odd), ("plain", tiny_bart)):
+        assert run("generate", *given, f"generator.checkpoint={checkpoint}", into=name) == 0
+    shown = (folder / "runs/odd/config.yaml").read_text()
+    assert shown.split("is:\n")[1].splitlines() == [
+        "#   forced_bos_token_id: 0", "#   min_length: 9", "#   no_repeat_ngram_size: 3",
+    ]  # fmt: skip
+    assert yaml.safe_load(shown)["decoding"]["min_length"] == 0
+    assert "not in force" not in (folder / "runs/plain/config.yaml").read_text()
+    files = [folder / f"runs/{name}/predictions.jsonl" for name in ("odd", "plain")]
+    odd_answers, plain_answers = map(read_predictions, files)
+    assert [p.hypotheses for p in odd_answers] == [p.hypotheses for p in plain_answers]
 
 
 def test_evaluate_scores_the_file_alone(

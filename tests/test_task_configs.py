@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -23,6 +25,14 @@ TASKS = {
     "jeopardy": "question_generation",
     "fever_3way": "fact_verification",
     "fever_2way": "fact_verification",
+}
+# Those whose files lie in a folder that RAGX_DATA names: the task, and the questions to train on and to answer.
+LOCAL = {
+    "nq_qed": ("open_qa", 7147, 1355),
+    "wiki2015_trec": ("regex_qa", 430, 430),
+    "wiki2015_web": ("open_qa", 2834, 189),
+    "claim_pool": ("fact_verification", 3901, 474),
+    "jeopardy_sample": ("question_generation", 1593, 216),
 }
 FILES = ["data.train=hub:a/b:train", "data.questions=hub:a/b:test"]
 
@@ -83,3 +93,21 @@ def test_an_index_needs_passages() -> None:
     data = resolved("natural_questions").data
     with pytest.raises(ConfigError, match="data.passages must be given, got null"):
         build.passages(data)
+
+
+@pytest.mark.shared
+@pytest.mark.parametrize("name", LOCAL)
+def test_each_set_of_files(name: str, shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for part in ("nq_qed", "wiki2015_openqa", "fact_verification_pool"):
+        (tmp_path / part).symlink_to(shared / part)
+    (tmp_path / "nq_qed_wiki.tsv.gz").symlink_to(shared / "wiki2015_openqa" / "psgs_core.tsv.gz")
+    with gzip.open(shared / "jeopardy" / "jeopardy.csv.gz", "rt", encoding="utf-8") as handle:
+        (tmp_path / "jeopardy_2000.csv").write_text("".join(islice(handle, 2001)), encoding="utf-8")
+    monkeypatch.setenv("RAGX_DATA", str(tmp_path))
+    data = resolved(name).data
+    task, train, asked = LOCAL[name]
+    assert data.task == task and data.passages is not None and data.passages.startswith(str(tmp_path))
+    assert len(build.examples(data.train, data=data)) == train
+    answered = build.examples(data.questions, data=data)
+    assert len(answered) == asked
+    assert {answer for e in answered for answer in e.answers} == set(data.labels.values()) or not data.labels

@@ -80,6 +80,7 @@ def _plain(row: Row, version: str) -> Example:
         gold=gold or keys(row, "positive_ctx_ids", ids, version),
         as_of=None if as_of is None else row.text("as_of", as_of),
         gold_titles=_titles(row),
+        acl=None if row.values.get("acl") is None else texts(row, "acl", row.items("acl", row.values["acl"])),
     )
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from ragx import atomic
 from ragx.errors import DataError, RagxError
 from ragx.jsonl import Row, read_rows
-from ragx.records import AnswerTokens, Citation, Prediction, RetrievedPassage
+from ragx.records import AnswerTokens, Citation, NullShare, Prediction, RetrievedPassage
 
 SUPPORT = ("full", "partial", "none", "contradict", "not_judged")
 PRIOR_TOLERANCE = 1e-4
@@ -83,7 +83,7 @@ def prediction_of(row: Row) -> Prediction:
     unknown = sorted(set(row.values) - _FIELDS)
     if unknown:
         row.fail(unknown[0], f"must be one of {sorted(_FIELDS)}, got an unknown field. Remove it")
-    for field in sorted(_FIELDS - {"tokens"}):
+    for field in sorted(_FIELDS - {"tokens", "null_document"}):
         row.require(field)
     value = row.values
     for field in ("id", "query"):
@@ -107,6 +107,10 @@ def prediction_of(row: Row) -> Prediction:
         row.fail("provenance", f"must be an object, got {value['provenance']!r}. Say which model answered")
     if value.get("tokens") is not None:
         _check_tokens(row, value["tokens"])
+    if value.get("null_document") is not None:
+        _check_fields(row, "null_document", value["null_document"], NullShare)
+        for name in ("prior", "posterior"):
+            _check_probability(row, f"null_document.{name}", value["null_document"][name])
     return Prediction.from_json(value)
 
 
@@ -124,9 +128,13 @@ def _check_passage(row: Row, field: str, value: Any) -> None:
         row.string(f"{field}.{name}", value[name])
     row.number(f"{field}.doc_score", value["doc_score"])
     for name in ("prior", "posterior"):
-        if not -PRIOR_TOLERANCE <= row.number(f"{field}.{name}", value[name]) <= 1 + PRIOR_TOLERANCE:
-            row.fail(f"{field}.{name}", f"must be a probability, got {value[name]!r}. Write it between 0 and 1")
+        _check_probability(row, f"{field}.{name}", value[name])
     _check_span(row, f"{field}.visible", value["visible"], length=len(value["text"]))
+
+
+def _check_probability(row: Row, field: str, value: Any) -> None:
+    if not -PRIOR_TOLERANCE <= row.number(field, value) <= 1 + PRIOR_TOLERANCE:
+        row.fail(field, f"must be a probability, got {value!r}. Write it between 0 and 1")
 
 
 def _check_citation(row: Row, field: str, value: Any) -> None:

@@ -1,4 +1,4 @@
-"""Section 3: what scripts/import_passages.py and scripts/import_index.py do with what others wrote."""
+"""Section 3: what scripts import_passages and import_index do with what others wrote, and edit_index with an index."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from pathlib import Path
 
 from ragx import build
 from ragx.data.chunking import load_chunker
-from ragx.data.corpus import write_passages
+from ragx.data.corpus import read_passages, write_passages
 from ragx.data.dataset_folders import open_folder, vectors_of_dataset
 from ragx.data.sources import cut
 from ragx.errors import ConfigError
 from ragx.records import Passage
+from ragx.retriever.editing import delete_passages, extend_index
 from ragx.retriever.importing import Vectors, import_index
-from ragx.retriever.manifest import Manifest
+from ragx.retriever.manifest import BM25, Manifest
 from ragx.retriever.passage_encoder import PassageEncoder
 from ragx.retriever.published import read_shards, shard_files
-from ragx.schema_import import ImportIndex, ImportPassages
+from ragx.schema_import import EditIndex, ImportIndex, ImportPassages
 
 _logger = logging.getLogger(__name__)
 
@@ -53,12 +54,9 @@ def index(config: ImportIndex) -> Manifest:
     Raises:
         ConfigError, DataError, IndexMismatchError: see `ragx.retriever.importing.import_index`.
     """
-    encoder = None
-    if config.passage_encoder is None:
+    encoder = _encoder(config)
+    if encoder is None:
         _logger.warning("passage_encoder is null: whether a query encoder fits these vectors cannot be checked")
-    else:
-        name = build.weights(config.passage_encoder, "passage_encoder")
-        encoder = PassageEncoder.from_pretrained(name, pooling=config.pooling, max_length=config.max_passage_length)
     source = config.source
     return import_index(
         source.source(ignored=(config.embeddings_column,)).passages(),
@@ -71,6 +69,37 @@ def index(config: ImportIndex) -> Manifest:
         id_prefix=config.id_prefix,
         **config.index.parameters,
     )
+
+
+def edit(config: EditIndex) -> tuple[int, Manifest]:
+    """Deletes, replaces and adds passages of `index.directory`; how many were deleted, and what is there then.
+
+    Raises:
+        ConfigError, DataError, IndexMismatchError: see `ragx.retriever.editing`.
+    """
+    directory = config.index.directory
+    version = config.edition or Manifest.read(directory).edition
+    replaced, added = (
+        [] if place is None else list(read_passages(place, version=version)) for place in (config.replace, config.add)
+    )
+    names = list(config.delete)
+    if config.delete_from is not None:
+        names += [line for line in Path(config.delete_from).read_text(encoding="utf-8").split("\n") if line.strip()]
+    if not (names or replaced or added):
+        raise ConfigError(["delete, replace or add must be given, got none of them. Name what is to change."])
+    deleted = delete_passages(directory, names) if names else 0
+    if not (replaced or added):
+        return deleted, Manifest.read(directory)
+    encoder = None if Manifest.read(directory).metric == BM25 else _encoder(config)
+    manifest = extend_index(directory, added=added, replaced=replaced, edition=config.edition, passage_encoder=encoder)
+    return deleted, manifest
+
+
+def _encoder(config: ImportIndex | EditIndex) -> PassageEncoder | None:
+    if config.passage_encoder is None:
+        return None
+    name = build.weights(config.passage_encoder, "passage_encoder")
+    return PassageEncoder.from_pretrained(name, pooling=config.pooling, max_length=config.max_passage_length)
 
 
 def _vectors(config: ImportIndex) -> Iterator[Vectors]:

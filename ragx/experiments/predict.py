@@ -25,9 +25,11 @@ from ragx.data.prediction_stream import PredictionStream
 from ragx.decoding.settings import DecodingSettings
 from ragx.errors import RagxError
 from ragx.experiments.provenance import provenance_of
+from ragx.filters import PassageFilter, question_filters
 from ragx.generator.pretrained import PretrainedGenerator
-from ragx.model import Answered, RagModel
-from ragx.records import AnswerTokens, Citation, Example, Prediction, RetrievedPassage
+from ragx.model import CLOSED_BOOK, Answered, RagModel
+from ragx.records import AnswerTokens, Citation, Example, NullShare, Prediction, Retrieved, RetrievedPassage
+from ragx.retriever.by_question import by_filter
 
 BATCH_SIZE = 16
 # Per token whether it counts, and the spans of those that do; None where they cannot be found.
@@ -57,16 +59,45 @@ def predict(
         ConfigError: the decoder does not fit the model kind.
         RagxError: a question for which the decoder found no answer of positive probability.
     """
-    recorded = provenance_of(model, decoder=decoder, settings=settings, given=_with_labels(provenance, labels))
+    recorded = _provenance(model, decoder, settings, given=provenance, labels=labels)
     special = _special_ids(model.generator)
     for start in range(0, len(examples), batch_size):
         batch = examples[start : start + batch_size]
-        seeds = [_seed(settings.seed, example.id) for example in batch] if settings.do_sample else ()
-        queries = [example.query for example in batch]
-        answered = model.generate(queries, decoder=decoder, settings=settings, labels=labels, seeds=seeds)
-        for example, answer in zip(batch, answered, strict=True):
+        for example, answer in zip(batch, _answered(model, batch, decoder, settings, labels), strict=True):
             tokens = _tokens(model.generator, answer, special=special)
             yield _prediction(example, answer, kind=model.kind, tokens=tokens, provenance=recorded)
+
+
+def _answered(
+    model: RagModel, batch: Sequence[Example], decoder: str, settings: DecodingSettings, labels: Sequence[str]
+) -> list[Answered]:
+    """In the order of `batch`; questions that may read alike are read together, since they find as many passages."""
+    answered: dict[int, Answered] = {}
+    filters = question_filters(batch, () if model.kind == CLOSED_BOOK else model.filtered_by)
+    for only, places in by_filter(filters).items():
+        examples = [batch[place] for place in places]
+        queries = [example.query for example in examples]
+        found = model.generate(
+            queries,
+            decoder=decoder,
+            settings=settings,
+            retrieved=None if only is None else _found(model, queries, only),
+            labels=labels,
+            seeds=[_seed(settings.seed, example.id) for example in examples] if settings.do_sample else (),
+        )
+        answered |= dict(zip(places, found, strict=True))
+    return [answered[place] for place in range(len(batch))]
+
+
+@torch.no_grad()
+def _found(model: RagModel, queries: Sequence[str], only: PassageFilter) -> Retrieved:
+    """What may be read of what was found for questions with one filter."""
+    training = model.training
+    model.eval()
+    try:
+        return model.retrieve(queries, within=only)[0]
+    finally:
+        model.train(training)
 
 
 def predict_to_file(
@@ -88,7 +119,7 @@ def predict_to_file(
     Raises:
         RagxError: the file there has answers to other questions, or of another model, index, decoder or setting.
     """
-    recorded = provenance_of(model, decoder=decoder, settings=settings, given=_with_labels(provenance, labels))
+    recorded = _provenance(model, decoder, settings, given=provenance, labels=labels)
     stream = PredictionStream(path, examples, provenance=recorded, batch_size=batch_size)
     if stream.complete:
         return stream.path
@@ -105,8 +136,12 @@ def predict_to_file(
     return stream.path
 
 
-def _with_labels(provenance: Mapping[str, Any] | None, labels: Sequence[str]) -> Mapping[str, Any]:
-    return {**(provenance or {}), **({"labels": list(labels)} if labels else {})}
+def _provenance(
+    model: RagModel, decoder: str, settings: DecodingSettings, *, given: Mapping[str, Any] | None, labels: Sequence[str]
+) -> Mapping[str, Any]:
+    told = {"labels": list(labels), "filtered_by": list(model.filtered_by)}
+    told = {name: value for name, value in told.items() if value}
+    return provenance_of(model, decoder=decoder, settings=settings, given={**(given or {}), **told})
 
 
 def _seed(seed: int, example_id: str) -> int:
@@ -140,7 +175,7 @@ def _prediction(
     order = np.argsort(-answered.doc_scores, kind="stable").tolist()
     passages: tuple[RetrievedPassage, ...] = ()
     citations: tuple[Citation, ...] = ()
-    answer_tokens = None
+    answer_tokens = null = None
     if order:
         content, spans = tokens
         attribution = attribute(
@@ -156,7 +191,9 @@ def _prediction(
             aligned=spans is not None,
         )
         passages = tuple(_passage(answered, z, r) for z, r in zip(order, attribution.doc_posterior, strict=True))
-        citations = tuple(_citation(text, passages[z], attribution, z) for z in attribution.cited)
+        null = _null_share(answered, content)
+        if null is None or null.posterior < 0.5:
+            citations = tuple(_citation(text, passages[z], attribution, z) for z in attribution.cited)
         provenance = {**provenance, "index": answered.index_fingerprint}
     return Prediction(
         id=example.id,
@@ -173,7 +210,19 @@ def _prediction(
         cut_tokens=sum(answered.cut_tokens),
         provenance=provenance,
         tokens=answer_tokens,
+        null_document=null,
     )
+
+
+def _null_share(answered: Answered, content: Sequence[bool]) -> NullShare | None:
+    """p(z|x) and p(z|x,y) of the null document, the latter over the tokens of the answer's text as for passages."""
+    if answered.null_document is None:
+        return None
+    null = answered.null_document
+    read = answered.token_logprobs[:, content].sum(1, dtype=np.float64)
+    joint = null.logprob + null.token_logprobs[content].sum(dtype=np.float64)
+    total = np.logaddexp.reduce([joint, *(answered.doc_logprobs + null.others + read)])
+    return NullShare(prior=float(np.exp(null.logprob)), posterior=float(np.exp(joint - total)))
 
 
 def _passage(answered: Answered, z: int, posterior: float) -> RetrievedPassage:

@@ -9,6 +9,7 @@ after - before with its interval and p-value.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -17,8 +18,10 @@ from tqdm import tqdm
 from ragx.errors import RagxError
 from ragx.evaluation.retrieval import Ranking, rank_scores
 from ragx.evaluation.significance import aggregate, paired_bootstrap
+from ragx.filters import PassageFilter, question_filters
 from ragx.protocols import Retriever
 from ragx.records import Example
+from ragx.retriever.by_question import by_filter, retrieve_by_question
 from ragx.retriever.query_encoder import QueryEncoder
 from ragx.retriever.reranker import RerankedRetriever
 
@@ -32,6 +35,7 @@ def evaluate_retrieval(
     query_encoder: QueryEncoder | None = None,
     ks: Sequence[int] = (1, 5, 20),
     batch_size: int = 64,
+    filtered_by: Sequence[str] = (),
     seed: int = 0,
 ) -> dict[str, Any]:
     """The metrics of `retriever`, each with its 95% bootstrap interval over questions.
@@ -40,6 +44,7 @@ def evaluate_retrieval(
         examples: with gold keys; those without count as not scored.
         query_encoder: q(x), where the retriever searches by vectors.
         ks: of success@k and recall@k; the largest is how many passages are retrieved.
+        filtered_by: what each question's own row restricts, see `ragx.filters`.
         seed: of the bootstrap.
 
     Raises:
@@ -47,10 +52,12 @@ def evaluate_retrieval(
     """
     if not any(example.gold for example in examples):
         raise RagxError(f"examples must name gold passages, got none in {len(examples)}. Add `gold` to the questions")
-    after = _scores(retriever, examples, query_encoder=query_encoder, ks=ks, batch_size=batch_size)
+    filters = question_filters(examples, filtered_by)
+    search = partial(_scores, examples=examples, query_encoder=query_encoder, ks=ks, batch_size=batch_size)
+    after = search(retriever, filters=filters)
     found = {**_table(after, seed=seed), "n_docs": max(ks), "index": retriever.fingerprint}
     if isinstance(retriever, RerankedRetriever):
-        before = _scores(retriever.retriever, examples, query_encoder=query_encoder, ks=ks, batch_size=batch_size)
+        before = search(retriever.retriever, filters=filters)
         found["before"] = _table(before, seed=seed)
         found["lift"] = _lift(after, before, seed=seed)
     return found
@@ -58,8 +65,9 @@ def evaluate_retrieval(
 
 def _scores(
     retriever: Retriever,
-    examples: Sequence[Example],
     *,
+    examples: Sequence[Example],
+    filters: Sequence[PassageFilter | None],
     query_encoder: QueryEncoder | None,
     ks: Sequence[int],
     batch_size: int,
@@ -74,10 +82,12 @@ def _scores(
         if query_encoder is not None:
             with torch.inference_mode():
                 embeds = query_encoder.embed(queries)
-        passages = retriever.retrieve(queries, max(ks), query_embeds=embeds).passages
-        for example, row in zip(batch, passages, strict=True):
-            rankings[example.id] = Ranking([passage.key for passage in row], example.gold)
-            versions |= {passage.key.version for passage in row}
+        for only, places in by_filter(filters[start : start + batch_size]).items():
+            asked = {} if embeds is None else {"query_embeds": embeds[torch.tensor(places)]}
+            found = retrieve_by_question(retriever, [queries[p] for p in places], max(ks), filters=only, **asked)
+            for place, row in zip(places, found.passages, strict=True):
+                rankings[batch[place].id] = Ranking([passage.key for passage in row], batch[place].gold)
+                versions |= {passage.key.version for passage in row}
     _require_one_version(examples, versions)
     return rank_scores(rankings, ks)
 

@@ -6,7 +6,7 @@ where q(x) stands still (a frozen query encoder, BM25) it can be done ahead too,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +16,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from ragx.errors import ShapeError
 from ragx.generator.inputs import IGNORED, GeneratorInputs
+from ragx.protocols import Filters
 from ragx.records import Retrieved
 
 Tokens = tuple[Tensor, Tensor]
@@ -34,6 +35,7 @@ class Prepared:
         retrieved: the passages that the caller brought or that were found ahead; None where the search is to come.
         doc_scores: q.d (B, K) without a gradient, of passages that were found ahead.
         inputs: the generator's, where the passages are known.
+        filters: what may be searched, where the search is to come.
     """
 
     labels: Tensor
@@ -43,6 +45,7 @@ class Prepared:
     retrieved: Retrieved | None = None
     doc_scores: Tensor | None = None
     inputs: GeneratorInputs | None = None
+    filters: Filters = None
 
 
 def count_tokens(labels: Tensor) -> int:
@@ -50,8 +53,17 @@ def count_tokens(labels: Tensor) -> int:
     return int((labels != IGNORED).sum())
 
 
-def doc_scores_of(retrieved: Retrieved, query_embeds: Tensor | None, *, device: torch.device) -> Tensor:
+def doc_scores_of(
+    retrieved: Retrieved,
+    query_embeds: Tensor | None,
+    *,
+    device: torch.device,
+    encode: Callable[[Retrieved], Tensor] | None = None,
+) -> Tensor:
     """q.d (B, K) float32 on `device`, with a gradient to `query_embeds`; without those, the scores that came along.
+
+    Args:
+        encode: gives d(z) (B, K, D) in place of the vectors that came along, perhaps with a gradient of its own.
 
     Raises:
         ShapeError: scores of another number than passages.
@@ -59,11 +71,22 @@ def doc_scores_of(retrieved: Retrieved, query_embeds: Tensor | None, *, device: 
     if query_embeds is None or retrieved.doc_embeds is None:
         _require_scores(retrieved)
         return moved(torch.as_tensor(retrieved.doc_scores, dtype=torch.float32), device)
-    doc_embeds = moved(torch.as_tensor(retrieved.doc_embeds, dtype=torch.float32), query_embeds.device)
+    doc_embeds = torch.as_tensor(retrieved.doc_embeds, dtype=torch.float32) if encode is None else encode(retrieved)
+    doc_embeds = moved(doc_embeds, query_embeds.device)
     with torch.autocast(query_embeds.device.type, enabled=False):  # bfloat16 would blur the prior
-        scores = torch.einsum("bd,bkd->bk", query_embeds.float(), doc_embeds).to(device)
+        scores = torch.einsum("bd,bkd->bk", query_embeds.float(), doc_embeds.float()).to(device)
     offsets = retrieved.doc_offsets
     return scores if offsets is None else scores + moved(torch.as_tensor(offsets, dtype=torch.float32), device)
+
+
+def check_found(retrieved: Retrieved, *, queries: int, n_docs: int) -> None:
+    """Raises ShapeError unless there are 1 to `n_docs` scores for each query; fewer where a filter leaves fewer."""
+    found = retrieved.doc_scores.shape
+    if len(found) != 2 or found[0] != queries or not 1 <= found[1] <= n_docs:
+        raise ShapeError(
+            f"retriever must find up to {n_docs} passages for each of {queries} queries, got scores of shape "
+            f"{tuple(found)}. Ask for fewer, or index more passages."
+        )
 
 
 def _require_scores(retrieved: Retrieved) -> None:

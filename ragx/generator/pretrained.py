@@ -23,6 +23,11 @@ from ragx.generator.inputs import IGNORED, InputBuilder
 from ragx.losses.token_logprobs import check_labels
 
 G = TypeVar("G", bound="PretrainedGenerator")
+# Of a generation config: what changes no answer, and the special tokens, which the tokenizer has.
+_NO_DEFAULTS = frozenset(
+    "transformers_version _from_model_config bos_token_id pad_token_id eos_token_id decoder_start_token_id "
+    "use_cache return_dict_in_generate output_attentions output_hidden_states output_scores output_logits".split()
+)
 
 
 class PretrainedGenerator(nn.Module):
@@ -54,6 +59,16 @@ class PretrainedGenerator(nn.Module):
         inputs.vocab_size = self.vocab_size
         self.pad_token_id = required_id(self.tokenizer.pad_token_id, "tokenizer.pad_token_id")
         self.eos_token_id = required_id(self.tokenizer.eos_token_id, "tokenizer.eos_token_id")
+
+    @property
+    def generation_defaults(self) -> dict[str, Any]:
+        """What the checkpoint asks of transformers' `generate` besides special tokens; nothing here obeys it.
+
+        Names are transformers'; a number of tokens counts the start token there.
+        """
+        given = getattr(self.model, "generation_config", None)
+        asked: dict[str, Any] = {} if given is None else given.to_diff_dict()
+        return {name: value for name, value in sorted(asked.items()) if name not in _NO_DEFAULTS}
 
     @classmethod
     def from_pretrained(

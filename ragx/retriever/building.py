@@ -17,7 +17,6 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import overload
 
 import numpy as np
 
@@ -34,6 +33,7 @@ from ragx.retriever.kinds import settle
 from ragx.retriever.manifest import Manifest
 from ragx.retriever.passage_encoder import PassageEncoder
 from ragx.retriever.passages import PassageStore, passages_fingerprint
+from ragx.retriever.some_passages import SomePassages
 from ragx.retriever.storage import dtype_of
 
 _logger = logging.getLogger(__name__)
@@ -154,7 +154,7 @@ class _Vectors:
         from_row = _rows_with_the_same_text(passages, self._older)
         fresh = np.flatnonzero(from_row < 0)
         _logger.info("%d of %d passages are encoded, the others' vectors are there", len(fresh), len(passages))
-        encoded = self._encode(_Part(passages, fresh), self._work / "fresh") if len(fresh) else None
+        encoded = self._encode(SomePassages(passages, fresh), self._work / "fresh") if len(fresh) else None
         if processes.process_index == 0:
             self._work.mkdir(parents=True, exist_ok=True)
             self._assemble(self._work / EMBEDDINGS_FILE, from_row, self._older.index.embeddings, encoded)
@@ -190,27 +190,6 @@ class _Vectors:
                 taken += count
             whole.array[start : start + BLOCK] = block
         whole.array.flush()  # type: ignore[attr-defined]
-
-
-class _Part(Sequence[Passage]):
-    """Some passages of many, by row, not read before they are asked for."""
-
-    def __init__(self, passages: Sequence[Passage], rows: np.ndarray) -> None:
-        self._passages, self._rows = passages, rows
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    @overload
-    def __getitem__(self, row: int) -> Passage: ...
-    @overload
-    def __getitem__(self, row: slice) -> list[Passage]: ...
-    def __getitem__(self, row: int | slice) -> Passage | list[Passage]:
-        if not isinstance(row, slice):
-            return self._passages[int(self._rows[row])]
-        if isinstance(self._passages, PassageStore):
-            return self._passages.take(self._rows[row])
-        return [self._passages[int(number)] for number in self._rows[row]]
 
 
 def _rows_with_the_same_text(passages: Sequence[Passage], older: Edition) -> np.ndarray:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ragx.errors import ShapeError
 from ragx.filters import PassageFilter
-from ragx.records import PassageKey, Retrieved
+from ragx.records import Passage, PassageKey, Retrieved
 from ragx.retriever.edition import Edition
 from ragx.retriever.manifest import Manifest
 from ragx.retriever.passage_encoder import PassageEncoder
@@ -70,8 +70,17 @@ class DenseRetriever:
             edition.require_encoder(passage_encoder)
         return cls(edition, passage_filter=passage_filter, open_edition=open_edition)
 
-    def swap(self, directory: str | Path, *, verify_hashes: bool | None = None) -> None:
+    def swap(
+        self,
+        directory: str | Path,
+        *,
+        verify_hashes: bool | None = None,
+        passage_encoder: PassageEncoder | None = None,
+    ) -> None:
         """Hot swap: from the next search on, answers come from `directory`; searches under way end on the old one.
+
+        Args:
+            passage_encoder: the new index must have been built with; None for that of the index in use.
 
         Raises:
             IndexMismatchError: broken, or of another encoder or dimension; the old index keeps answering.
@@ -79,7 +88,11 @@ class DenseRetriever:
         with self._changing:
             new = self._open(directory, verify_hashes=verify_hashes)
             old = self._edition.manifest
-            new.manifest.require_encoder(old.encoder, old.encoder_fingerprint, new.directory)
+            if passage_encoder is None:
+                new.manifest.require_encoder(old.encoder, old.encoder_fingerprint, new.directory)
+            else:
+                fingerprint = passage_encoder.fingerprint()
+                new.manifest.require_encoder(passage_encoder.settings, fingerprint, new.directory)
             new.manifest.require("dimension", old.dimension, new.directory)
             self._edition = new
         _logger.info("edition %s answers in place of %s", new.manifest.edition, old.edition)
@@ -107,6 +120,11 @@ class DenseRetriever:
     def passages(self) -> PassageStore:
         """The passages of the index in use, by row, those that were deleted or may not be seen among them."""
         return self._edition.passages
+
+    @property
+    def remaining(self) -> Sequence[Passage]:
+        """The passages of the index in use that are not deleted."""
+        return self._edition.remaining()
 
     @property
     def edition(self) -> str:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from ragx.errors import DataError, IndexMismatchError
 from ragx.filters import PassageFilter
-from ragx.records import PassageKey
+from ragx.records import Passage, PassageKey
 from ragx.retriever import deletions
 from ragx.retriever import manifest as manifests
 from ragx.retriever.allowed import Allowed
@@ -24,13 +24,13 @@ from ragx.retriever.index import VectorIndex
 from ragx.retriever.manifest import Manifest
 from ragx.retriever.passage_encoder import PassageEncoder
 from ragx.retriever.passages import PassageStore
+from ragx.retriever.some_passages import SomePassages
+from ragx.retriever.spot_check import require_vectors_of
 
 EMBEDDINGS_FILE = "embeddings.npy"
 INDEX_FILE = "index.faiss"
 PASSAGES_FOLDER = "passages"
 _FILTERS = 8  # whose rows are remembered
-_SAMPLE = 5  # passages that an encoder must encode as the index has them
-_LEAST_COSINE = 0.999
 
 
 class Edition:
@@ -104,6 +104,12 @@ class Edition:
         deleted = self.deleted | gone
         return Edition(self.directory, self.manifest, self.passages, self.index, deleted)
 
+    def remaining(self) -> Sequence[Passage]:
+        """The passages that are not deleted, in the order of their rows; what the next index is built from."""
+        if not self._hidden:
+            return self.passages
+        return SomePassages(self.passages, np.delete(np.arange(len(self.passages)), self._hidden))
+
     def allowed(self, filters: Iterable[PassageFilter | None]) -> Allowed | None:
         """The rows that all of `filters` allow and that are not deleted; None where those are all rows."""
         asked = frozenset(one for one in filters if one is not None and one.restricts)
@@ -132,18 +138,8 @@ class Edition:
             IndexMismatchError: another encoder, or vectors that it did not make.
         """
         self.manifest.require_encoder(passage_encoder.settings, passage_encoder.fingerprint(), self.directory)
-        rows = np.unique(np.linspace(0, len(self.passages) - 1, _SAMPLE).astype(np.int64))
-        stored = self.index.embeddings.rows(rows)
-        anew = passage_encoder.encode(self.passages.take(rows))
-        sizes = np.linalg.norm(stored, axis=1) * np.linalg.norm(anew, axis=1)
-        cosines = (stored * anew).sum(1) / np.maximum(sizes, np.finfo(np.float32).tiny)
-        worst = int(cosines.argmin())
-        if cosines[worst] < _LEAST_COSINE:
-            got = f"{cosines[worst]:.3f} for row {rows[worst]}, {tuple(self.passages[int(rows[worst])].key)}"
-            raise IndexMismatchError(
-                f"vectors must be those of the passage encoder (cosine >= {_LEAST_COSINE}), got {got}. "
-                f"{manifests.rebuild(self.directory)}"
-            )
+        advice = manifests.rebuild(self.directory)
+        require_vectors_of(passage_encoder, self.passages, self.index.embeddings, advice=advice)
 
 
 def _map_embeddings(directory: Path, storage: str) -> Embeddings:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from ragx.errors import DataError, IndexMismatchError
+from ragx.errors import DataError
 from ragx.records import Passage
 from ragx.retriever.building import Encoding, build_index
 from ragx.retriever.corpus_encoding import DESCRIPTION, EMBEDDINGS, adopt, reserve
@@ -24,9 +24,9 @@ from ragx.retriever.embeddings import Embeddings
 from ragx.retriever.manifest import Manifest, require_replaceable
 from ragx.retriever.passage_encoder import PassageEncoder
 from ragx.retriever.passages import PassageStore
+from ragx.retriever.spot_check import require_vectors_of
 
 _logger = logging.getLogger(__name__)
-_SAMPLE, _LEAST_COSINE = 5, 0.999
 
 
 class Vectors(NamedTuple):
@@ -79,7 +79,8 @@ def import_index(
         (work / DESCRIPTION).unlink(missing_ok=True)  # of an encoding that was stopped
         placed = _placed(store, parts, work / EMBEDDINGS, storage=storage, id_prefix=id_prefix)
         if passage_encoder is not None:
-            _require_encoder(passage_encoder, store, placed.embeddings)
+            advice = "Name the encoder that made them, or null."
+            require_vectors_of(passage_encoder, store, placed.embeddings, advice=advice)
         source = _Imported(placed, passage_encoder)
         adopt(work, passage_encoder=source, fingerprint=store.fingerprint, count=len(store), storage=storage)
         return build_index(
@@ -177,24 +178,6 @@ def _require_new(part: Vectors, places: np.ndarray, filled: np.ndarray, store: P
     if twice.size:
         name = store[int(twice[0])].source
         raise DataError(f"id must be there once, got {name!r} again. Give each shard once", path=part.name)
-
-
-def _require_encoder(encoder: PassageEncoder, store: PassageStore, embeddings: Embeddings) -> None:
-    rows = np.unique(np.linspace(0, len(store) - 1, _SAMPLE).astype(np.int64))
-    if encoder.embedding_size != embeddings.shape[1]:
-        got = f"{encoder.embedding_size} and {embeddings.shape[1]}"
-        raise IndexMismatchError(
-            f"passage_encoder must give vectors of the length that is there, got {got}. Name the one."
-        )
-    stored, anew = embeddings.rows(rows), encoder.encode(store.take(rows))
-    sizes = np.linalg.norm(stored, axis=1) * np.linalg.norm(anew, axis=1)
-    cosines = (stored * anew).sum(1) / np.maximum(sizes, np.finfo(np.float32).tiny)
-    worst = int(cosines.argmin())
-    if cosines[worst] < _LEAST_COSINE:
-        raise IndexMismatchError(
-            f"passage_encoder must be the one that made the vectors (cosine >= {_LEAST_COSINE}), got "
-            f"{cosines[worst]:.3f} for passage {store[int(rows[worst])].source!r}. Name the right one, or null."
-        )
 
 
 class _Imported(PassageEncoder):

@@ -27,6 +27,11 @@ class PassageEncoder:
     def __init__(self, tower: Tower) -> None:
         self._tower = tower.eval().requires_grad_(False)
 
+    @property
+    def tower(self) -> Tower:
+        """Transformer and tokenizer."""
+        return self._tower
+
     @classmethod
     def from_pretrained(
         cls, path_or_name: str | Path, *, pooling: str | None = None, max_length: int | None = None

@@ -150,16 +150,21 @@ class PassageStore(Sequence[Passage]):
     def rows_of(self, keys: Iterable[PassageKey]) -> dict[PassageKey, int]:
         """The row of each of `keys` that is in the store."""
         wanted = set(keys)
-        sources = pa.array(sorted({key.source for key in wanted}), type=pa.string())
-        near = np.flatnonzero(self._by_chunk("source", lambda chunk: pc.is_in(chunk, sources).to_numpy(False)))
+        return {key: row for key, row in self._keys_of({key.source for key in wanted}) if key in wanted}
+
+    def keys_of(self, sources: Iterable[str]) -> list[PassageKey]:
+        """The keys of all passages of `sources`, in the order of their rows."""
+        return [key for key, _ in self._keys_of(sources)]
+
+    def _keys_of(self, sources: Iterable[str]) -> Iterator[tuple[PassageKey, int]]:
+        known = pa.array(sorted(set(sources)), type=pa.string())
+        near = np.flatnonzero(self._by_chunk("source", lambda chunk: pc.is_in(chunk, known).to_numpy(False)))
         names = self._rows.select_columns(list(PassageKey._fields))
-        found: dict[PassageKey, int] = {}
         for start in range(0, len(near), _ROWS_PER_BATCH):
             rows = near[start : start + _ROWS_PER_BATCH]
             columns = names[rows.tolist()]
-            keys_here = map(PassageKey, *(columns[name] for name in PassageKey._fields))
-            found |= {key: int(row) for key, row in zip(keys_here, rows, strict=True) if key in wanted}
-        return found
+            keys = map(PassageKey, *(columns[name] for name in PassageKey._fields))
+            yield from zip(keys, map(int, rows), strict=True)
 
     def _by_chunk(self, name: str, test: Callable[[Any], np.ndarray]) -> np.ndarray:
         return np.concatenate([test(chunk) for chunk in self._rows.data.column(name).chunks])

@@ -43,7 +43,7 @@ class Actors:
         options: of Ray for each actor, such as `num_gpus`; by default one takes no CPU slot, so that there is room.
 
     Raises:
-        RagxError: an actor did not start in time, or what its `ready()` raised.
+        RagxError: Ray or an actor did not start in time, or what its `ready()` raised.
     """
 
     def __init__(
@@ -57,7 +57,12 @@ class Actors:
     ) -> None:
         self._ray = import_ray()
         if not self._ray.is_initialized():
-            self._ray.init(logging_level=logging.WARNING, log_to_driver=False)
+            try:
+                self._ray.init(logging_level=logging.WARNING, log_to_driver=False)
+            except Exception as error:  # Ray raises no class of its own where a node does not come up
+                advice = "Start a cluster with `ray start --head`, or set workers and shards to 0"
+                got = (str(error).splitlines() or [type(error).__name__])[0]
+                raise RagxError(f"ray must start here, got: {got} {advice}") from error
         settled = {"num_cpus": 0, "scheduling_strategy": "SPREAD", "max_restarts": 0, **(options or {})}
         self._class = self._ray.remote(worker).options(**settled)
         self._arguments, self._name, self._timeout_s = list(arguments), name, timeout_s

@@ -1,6 +1,7 @@
 """Checkpoints: a folder that is whole or absent, whose halves open alone, and in which nothing is pickled.
 
     query_encoder/  generator/      Hugging Face format with their tokenizers, weights as safetensors
+    null_document/                  its logit, where the model has one
     ragx.json                       kind, n_docs, template, which index it was trained over, versions
     optimizer.safetensors, state.json   only where a run may resume: Adam's moments, step, settings
     MODEL_CARD.md
@@ -30,6 +31,7 @@ from ragx import atomic
 from ragx.errors import CheckpointError, IndexMismatchError
 from ragx.model import RagModel
 from ragx.protocols import Retriever
+from ragx.retriever.null_document import NullDocument
 from ragx.retriever.query_encoder import QueryEncoder
 from ragx.training.model_card import model_card
 from ragx.training.record import (
@@ -115,7 +117,7 @@ def load_checkpoint(
             "or pass allow_kind_change=True to read the same weights with the other likelihood."
         )
     if retriever is not None and record["index"]:
-        _require_same_encoder(retriever, record["index"], directory)
+        require_same_encoder(retriever, record["index"], directory)
     parts: dict[str, Any] = {
         "generator": _open(GENERATORS[record["parts"]["generator"]], directory, "generator", record)
     }
@@ -130,6 +132,8 @@ def load_checkpoint(
     )
     if record["freeze_query_encoder"]:
         model.freeze_query_encoder = True
+    if "null_document" in record["parts"]:
+        model.null_document = _open(NullDocument, directory, "null_document", record)
     return model.eval()
 
 
@@ -173,6 +177,10 @@ def _record(model: RagModel, directory: Path) -> dict[str, Any]:
     parts = {"generator": type(model.generator).__name__}
     if model.query_encoder is not None:
         parts["query_encoder"] = type(model.query_encoder).__name__
+    if model.passage_encoder is not None:
+        parts["passage_encoder"] = type(model.passage_encoder).__name__
+    if model.null_document is not None:
+        parts["null_document"] = type(model.null_document).__name__
     return {
         "format": FORMAT,
         "kind": model.kind,
@@ -181,19 +189,20 @@ def _record(model: RagModel, directory: Path) -> dict[str, Any]:
         "parts": parts,
         "generator": {name: getattr(inputs, name) for name in options},
         "freeze_query_encoder": model.freeze_query_encoder,
-        "index": _index_reference(model.retriever, directory),
+        "index": _index_reference(model, directory),
         "versions": {"torch": torch.__version__, "transformers": transformers.__version__},
     }
 
 
-def _index_reference(retriever: Retriever | None, directory: Path) -> dict[str, Any] | None:
+def _index_reference(model: RagModel, directory: Path) -> dict[str, Any] | None:
     """Which index the model was trained over, its path as seen from the checkpoint where it has one."""
+    retriever = model.retriever
     if retriever is None:
         return None
     reference: dict[str, Any] = {"fingerprint": retriever.fingerprint}
     if getattr(retriever, "edition", None) is not None:
         reference["edition"] = retriever.edition  # type: ignore[attr-defined]
-    encoder = _encoder_fingerprint(retriever)
+    encoder = _encoder_fingerprint(retriever) if model.passage_encoder is None else model.passage_encoder.fingerprint()
     if encoder is not None:
         reference["encoder_fingerprint"] = encoder
     if getattr(retriever, "directory", None) is not None:
@@ -219,13 +228,20 @@ def _encoder_fingerprint(retriever: Retriever) -> str | None:
     return getattr(getattr(retriever, "manifest", None), "encoder_fingerprint", None)
 
 
-def _require_same_encoder(retriever: Retriever, index: Mapping[str, Any], directory: Path) -> None:
-    """Another edition under the same weights is a hot swap; vectors of another encoder would be noise to q(x)."""
+def require_same_encoder(retriever: Retriever, index: Mapping[str, Any], directory: Path) -> None:
+    """Another edition under the same weights is a hot swap; vectors of another encoder would be noise to q(x).
+
+    Raises:
+        IndexMismatchError: they are; `index` is what the checkpoint `directory` notes of its own.
+    """
     recorded, found = index.get("encoder_fingerprint"), _encoder_fingerprint(retriever)
     if recorded != found:
+        own = directory / "passage_encoder"  # there where it was trained too (live refresh)
+        command = f"python scripts/build_index.py retriever.passage_encoder={own} data.passages=... index.directory=..."
+        advice = f"It learned with the model: {command}" if own.is_dir() else "Build the index with that encoder."
         raise IndexMismatchError(
             f"retriever must be over vectors of passage encoder {recorded}, with which {directory} was trained, "
-            f"got {found}. Build the index with that encoder."
+            f"got {found}. {advice}"
         )
     if retriever.fingerprint != index["fingerprint"]:
         old, new = index["fingerprint"][:12], retriever.fingerprint[:12]

@@ -7,8 +7,14 @@
 all averaged over queries; for RAG-Token posterior figures are means over the tokens of each answer. The gradient of
 doc_scores is prior minus posterior, so KL 0 is a query encoder that learns nothing.
 
-    collapsed   the last 256 queries: different top-1 passages < 10% of the different queries
+    collapsed   the last 256 queries: different top-1 passages < 25% of the different queries
     ignored     the last 50 steps: mean KL < 0.01 nats and mean posterior entropy > half of log K
+
+Both stand between what was measured on the embedded base. Of 256 training questions the query encoder found 86%
+different top-1 passages before and 91% after a healthy training; one trained at 1000 times its rate found 7% by step
+32. In nine healthy trainings (three seeds of rag_sequence, rag_token and frozen) the KL never fell below 0.05 nats;
+where the labels of an earlier set of claims could not be learned it went from 0.1 to 0.0005 nats in 100 steps, with an
+entropy of 0.7 log K.
 
 One decision: a small KL alone is no alarm. It is small as well where prior and posterior agree on one passage, which is
 how a good run ends; only a posterior that is still open says that the generator does not care which passage it reads.
@@ -28,7 +34,7 @@ from torch import Tensor
 from ragx.losses.posterior import rag_sequence_posterior, rag_token_posterior
 
 logger = logging.getLogger(__name__)
-WINDOW, LEAST_DISTINCT = 256, 0.1  # queries
+WINDOW, LEAST_DISTINCT = 256, 0.25  # queries
 STEPS, LEAST_KL, OPEN_POSTERIOR = 50, 0.01, 0.5
 
 

@@ -29,8 +29,11 @@ LOCK_FILE = ".lock"
 
 
 @contextmanager
-def locked(run_dir: str | Path) -> Iterator[None]:
+def locked(run_dir: str | Path, *, wait: bool = False) -> Iterator[None]:
     """Holds the folder, which is made if need be, against every other job.
+
+    Args:
+        wait: until the other job lets go of it.
 
     Raises:
         ConfigError: another job holds it; the message names process and host.
@@ -40,7 +43,7 @@ def locked(run_dir: str | Path) -> Iterator[None]:
     with (run_dir / LOCK_FILE).open("a+", encoding="utf-8") as handle:
         if fcntl is not None:
             try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(handle, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 handle.seek(0)
                 raise ConfigError([_taken(run_dir, handle.read())]) from None

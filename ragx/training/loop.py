@@ -1,4 +1,5 @@
-"""The training loop (section 2.4): query encoder and generator jointly, passage encoder and index frozen.
+"""The training loop (section 2.4): query encoder and generator jointly, passage encoder and index frozen (unless
+`live_refresh` goes beyond the paper).
 
     loss  =  mean over the batch of  -log p(y|x)
 
@@ -21,11 +22,14 @@ import torch
 from accelerate import Accelerator
 
 from ragx.errors import ConfigError, TrainingError
+from ragx.filters import question_filters
 from ragx.model import RagModel
 from ragx.records import Example
 from ragx.training.compiling import compiled, require_compiler
 from ragx.training.devices import accelerator_of
+from ragx.training.live_refresh import live
 from ragx.training.lock import locked_by_all
+from ragx.training.null_start import start_null_document
 from ragx.training.resume import identity
 from ragx.training.run import Evaluate, Run
 from ragx.training.settings import TrainingSettings
@@ -109,13 +113,20 @@ def train(
     run = Run(model, settings=settings, run_dir=Path(run_dir), accelerator=accelerator, card=card)
     at_once, model.passages_at_once = model.passages_at_once, settings.passages_at_once or model.passages_at_once
     try:
-        with locked_by_all(run_dir, accelerator), compiled(model.generator, enabled=settings.compile):
+        with (
+            locked_by_all(run_dir, accelerator),
+            compiled(model.generator, enabled=settings.compile),
+            live(model, every=settings.live_refresh, run_dir=run.run_dir, accelerator=accelerator) as run.refresh,
+        ):
+            start_null_document(model, examples)
             reads = identity(model, examples, dev_examples, processes=accelerator.num_processes)
             run.start(reads, resume=resume)
             if run.complete:
                 logger.info("%s is complete at step %d: nothing is left to train", run_dir, run.progress.step)
             else:
                 run.go(examples, evaluate, dev_examples)
+            if run.refresh is not None:
+                run.refresh.finish(run.last)
     finally:
         accelerator.unwrap_model(run.wrapped, keep_fp32_wrapper=False)
         model.passages_at_once = at_once
@@ -148,7 +159,9 @@ def mean_nll(batch_size: int) -> Evaluate:
         total = 0.0
         for start in range(0, len(examples), batch_size):
             part = examples[start : start + batch_size]
-            total += float(model([e.query for e in part], [e.answers[0] for e in part]).nll.double().sum())
+            queries, answers = [e.query for e in part], [e.answers[0] for e in part]
+            ready = model.prepare(queries, answers, filters=question_filters(part, model.filtered_by))
+            total += float(model(queries, answers, prepared=ready).nll.double().sum())
         return {"nll": total / len(examples)}
 
     return evaluate

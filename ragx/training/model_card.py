@@ -28,6 +28,7 @@ def model_card(record: Mapping[str, Any], card: Mapping[str, Any] | None) -> str
         "generator": record["parts"]["generator"],
         "query encoder": record["parts"].get("query_encoder", "none"),
         "query encoder frozen": record["freeze_query_encoder"],
+        **({"null document": "learned logit, appendix F"} if "null_document" in record["parts"] else {}),
         "index": (record["index"] or {}).get("fingerprint", "none"),
         **record["versions"],
     }

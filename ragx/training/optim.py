@@ -23,15 +23,15 @@ from ragx.training.settings import SCHEDULES
 from ragx.training.sharding import shared_as, whole
 
 logger = logging.getLogger(__name__)
-GROUPS = ("generator", "query_encoder")
+GROUPS = ("generator", "query_encoder", "passage_encoder", "null_document")
 NO_DECAY = "/no_decay"
 
 
 def trainable(model: nn.Module) -> dict[str, dict[str, nn.Parameter]]:
-    """Trainable parameters by group (`generator`, `query_encoder`) and name; a frozen query encoder has no group.
+    """Trainable parameters by group (one of `GROUPS`) and name; a frozen query encoder has no group.
 
     Raises:
-        TrainingError: nothing of the generator is trainable, or a parameter belongs to neither half.
+        TrainingError: nothing of the generator is trainable, or a parameter belongs to no group.
     """
     groups: dict[str, dict[str, nn.Parameter]] = {group: {} for group in GROUPS}
     for name, parameter in model.named_parameters():
@@ -52,19 +52,21 @@ def build_optimizer(
     *,
     generator_lr: float,
     query_encoder_lr: float,
+    null_document_lr: float = 1e-2,
     weight_decay: float = 0.0,
     betas: tuple[float, float] = (0.9, 0.999),
     epsilon: float = 1e-8,
 ) -> AdamW:
     """AdamW over named groups; with `weight_decay` 0 it is the paper's Adam.
 
-    Each group is a dict with `name` (`generator`, `query_encoder`, and with weight decay also `.../no_decay` for biases
-    and norms), its parameters, and its peak rate under `initial_lr`.
+    Each group is a dict with `name` (one of `GROUPS`, and with weight decay also `.../no_decay` for biases and norms),
+    its parameters, and its peak rate under `initial_lr`.
 
     Raises:
         TrainingError: see `trainable`.
     """
-    rates = {"generator": generator_lr, "query_encoder": query_encoder_lr}
+    rates = {"generator": generator_lr, "query_encoder": query_encoder_lr, "null_document": null_document_lr}
+    rates["passage_encoder"] = query_encoder_lr  # live refresh: both halves of the bi-encoder learn alike
     return adamw(trainable(model), rates=rates, weight_decay=weight_decay, betas=betas, epsilon=epsilon)
 
 

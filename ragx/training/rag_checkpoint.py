@@ -106,6 +106,9 @@ def export_rag(model: RagModel, directory: str | Path) -> Path:
     if not isinstance(model.generator, Seq2SeqGenerator):
         got = type(model.generator.model).__name__
         raise CheckpointError(f"generator must be an encoder-decoder to export, got {got}. Use save_checkpoint.")
+    if model.null_document is not None:
+        got = model.null_document.kind
+        raise CheckpointError(f"model must have no null document to export, got {got}. Use save_checkpoint.")
     parts = {"question_encoder": tower.model, "generator": model.generator.model}
     peer = CLASSES[model.kind](config=_config(model, tower), **parts)
     if getattr(tower.tokenizer, "backend_tokenizer", None) is not None:

@@ -19,7 +19,7 @@ from ragx.model import MODEL_KINDS
 
 FORMAT = 1
 RECORD = "ragx.json"
-PARTS = ("generator", "query_encoder")
+PARTS = ("generator", "query_encoder", "passage_encoder", "null_document")
 GENERATORS: dict[str, type[PretrainedGenerator]] = {
     known.__name__: known for known in (Seq2SeqGenerator, CausalLMGenerator)
 }
@@ -55,7 +55,7 @@ _KEYS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "kind": (f"be one of {', '.join(MODEL_KINDS)}", lambda value: isinstance(value, str) and value in MODEL_KINDS),
     "n_docs": ("be a whole number >= 1", _is_count),
     "max_target_length": ("be a whole number >= 1", _is_count),
-    "parts": (f"name query_encoder, where there is one, and generator, of {', '.join(GENERATORS)}", _is_parts),
+    "parts": (f"name a generator of {', '.join(GENERATORS)} and other parts of {', '.join(PARTS)} alone", _is_parts),
     "generator": (f"be an object with {', '.join(GENERATOR_OPTIONS)}", _is_options),
     "freeze_query_encoder": ("be true or false", lambda value: isinstance(value, bool)),
     "index": ("be null or an object with a fingerprint", _is_index),

@@ -12,6 +12,7 @@ import logging
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
@@ -29,6 +30,7 @@ from ragx.model import RagModel
 from ragx.records import Example
 from ragx.training.ahead import Ahead
 from ragx.training.checkpoint import TrainingState, read_state, restore_weights, save_checkpoint
+from ragx.training.live_refresh import LiveRefresh
 from ragx.training.metrics_log import MetricsLog
 from ragx.training.optim import (
     build_optimizer,
@@ -44,7 +46,7 @@ from ragx.training.selection import Selection
 from ragx.training.settings import FREE_TO_CHANGE, TrainingSettings
 from ragx.training.sharding import pull_weights, sharded_copy
 from ragx.training.step import Stepper
-from ragx.training.tracking import Tracker
+from ragx.training.tracking import Tracker, tracked
 
 logger = logging.getLogger(__name__)
 
@@ -69,6 +71,7 @@ class Run:
         self.progress = Progress(Selection(settings.best_metric, settings.best_mode))
         self.trained: RagModel = model  # or its sharded copy
         self.wrapped: Any = model
+        self.refresh: LiveRefresh | None = None  # of the index, where the passage encoder learns
         self.reads: Mapping[str, Any] = {}
 
     def start(self, reads: Mapping[str, Any], *, resume: bool) -> None:
@@ -103,19 +106,22 @@ class Run:
     def go(self, examples: Sequence[Example], evaluate: Evaluate | None, dev_examples: Sequence[Example]) -> None:
         """Does the steps that are left."""
         progress, settings = self.progress, self.settings
+        if self.refresh is not None:
+            self.refresh.start(progress.step)
         began = time.perf_counter() - progress.seconds
         if evaluate is not None and progress.step == 0:
             metrics = self._evaluate(evaluate, dev_examples)
             progress.selection.require_metric(metrics)
             progress.initial_metrics = finite_or_none(metrics)
-        tracker = self._tracker()
         path = self.metrics_path if self.accelerator.is_main_process else None
         device = self.accelerator.device
         with (
             MetricsLog(path, after_step=progress.step) as log,
             Ahead(self._batches(examples), self.stepper.prepare, device=device) as work,
             self._bar() as bar,
+            self._tracked() as tracker,
         ):
+            tracker.history(self.metrics_path)  # of a run that goes on
             for batch, prepared in work:
                 row = self.stepper.run(progress.step + 1, batch, prepared)
                 progress.step += 1
@@ -130,6 +136,7 @@ class Run:
                     self._require_changed()
                 if evaluate is not None and evaluated:
                     row |= self._select(self._evaluate(evaluate, dev_examples))
+                row |= {} if self.refresh is None else {"index_step": self.refresh.index_step}
                 log.append(row)
                 tracker.log(row)
                 bar.update()
@@ -139,7 +146,9 @@ class Run:
                     self._save()
                 if progress.stopped_early:
                     break
-        tracker.finish()
+                if self.refresh is not None and not at_end:
+                    self.refresh.after(progress.step, saved=saved)
+            self._publish(tracker)
 
     def pull(self) -> None:
         """Brings the caller's model up to date where a sharded copy is trained; all processes must call it."""
@@ -159,6 +168,7 @@ class Run:
             self.trained,
             generator_lr=s.generator_lr,
             query_encoder_lr=s.query_encoder_lr,
+            null_document_lr=s.null_document_lr,
             weight_decay=s.weight_decay,
             betas=(s.adam_beta1, s.adam_beta2),
             epsilon=s.adam_epsilon,
@@ -244,10 +254,23 @@ class Run:
         for group in still:
             logger.warning("no weight of %s changed in %d steps", group, self.progress.step)
 
-    def _tracker(self) -> Tracker:
-        project = self.settings.wandb_project if self.accelerator.is_main_process else None
-        config = {**asdict(self.settings), **self.reads}
-        return Tracker(project, mode=self.settings.wandb_mode, directory=self.run_dir, config=config)
+    def _tracked(self) -> AbstractContextManager[Tracker]:
+        settings, main = self.settings, self.accelerator.is_main_process
+        return tracked(
+            settings.wandb_project if main else None,
+            mode=settings.wandb_mode,
+            directory=self.run_dir,
+            config={**asdict(settings), "reads": dict(self.reads)},
+            resumed=self.progress.step > 0,
+        )
+
+    def _publish(self, tracker: Tracker) -> None:
+        """The checkpoint to use and the index it goes with, as artifacts."""
+        best = self.progress.selection.step is not None
+        tracker.checkpoint(self.best if best else self.last, upload=self.settings.wandb_upload)
+        manifest = getattr(self.model.retriever, "manifest", None)
+        if manifest is not None:
+            tracker.index(manifest)
 
 
 def _checkpoint_activations(module: Any) -> None:

@@ -13,7 +13,7 @@ PRECISIONS = ("no", "bf16", "fp16")
 BEST_MODES = ("min", "max")
 
 # Settings that a resumed run may change: none of them touches a weight, the log or the choice of the best checkpoint.
-FREE_TO_CHANGE = frozenset({"save_every", "progress", "wandb_project", "wandb_mode"})
+FREE_TO_CHANGE = frozenset({"save_every", "progress", "wandb_project", "wandb_mode", "wandb_upload"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +26,7 @@ class TrainingSettings:
             processes nor `gradient_accumulation` changes the gradient.
         gradient_accumulation: micro-batches that a process cuts its share of the batch into.
         generator_lr, query_encoder_lr: peak learning rates of the two groups.
+        null_document_lr: peak learning rate of the null document's logit, where the model has one.
         schedule: `constant`, `linear` (to zero) or `cosine` (to zero), after `warmup_steps` of linear warm-up.
         weight_decay: decoupled (AdamW), on matrices only; 0 is the paper's plain Adam.
         adam_beta1, adam_beta2, adam_epsilon: Adam's.
@@ -39,6 +40,8 @@ class TrainingSettings:
         best_metric, best_mode: the best checkpoint has the `min` or `max` of this metric of the evaluation.
         patience: evaluations without a new best after which the run stops; 0 never stops early.
         mixed_precision: `no`, `bf16` or `fp16`; weights and optimizer stay in fp32.
+        live_refresh: train the passage encoder too, at `query_encoder_lr`, and put an index of its new vectors in place
+            every so many steps (see `ragx.training.live_refresh`); 0, the paper, holds encoder and index still.
         gradient_checkpointing: recompute the generator's activations in the backward pass.
         passages_at_once: passages of each query that are in memory at a time, 0 for all; the gradient is the same.
         compile: compile the generator's encoder and decoder (`torch.compile`).
@@ -47,6 +50,7 @@ class TrainingSettings:
         progress: show a progress bar.
         wandb_project: also log to this Weights & Biases project; None does not.
         wandb_mode: `offline` or `online`.
+        wandb_upload: the checkpoint's files go into its artifact; else it holds their paths and digests.
     """
 
     steps: int
@@ -54,6 +58,7 @@ class TrainingSettings:
     gradient_accumulation: int = 1
     generator_lr: float = 3e-5
     query_encoder_lr: float = 3e-5
+    null_document_lr: float = 1e-2
     schedule: str = "linear"
     warmup_steps: int = 0
     weight_decay: float = 0.0
@@ -71,6 +76,7 @@ class TrainingSettings:
     best_mode: str = "min"
     patience: int = 0
     mixed_precision: str = "no"
+    live_refresh: int = 0
     gradient_checkpointing: bool = False
     passages_at_once: int = 0
     compile: bool = False
@@ -79,6 +85,7 @@ class TrainingSettings:
     progress: bool = True
     wandb_project: str | None = None
     wandb_mode: str = "offline"
+    wandb_upload: bool = False
 
     def problems(self, prefix: str = "training") -> list[str]:
         """Everything that is wrong, one sentence each, opening with the dotted key; empty when all is well.
@@ -101,13 +108,14 @@ class TrainingSettings:
         }
         for key, allowed in choices.items():
             require(key, getattr(self, key) in allowed, f"be one of {', '.join(allowed)}", "Choose one of them.")
-        for key in ("warmup_steps", "eval_every", "save_every", "patience", "passages_at_once"):
+        for key in ("warmup_steps", "eval_every", "save_every", "patience", "passages_at_once", "live_refresh"):
             require(key, getattr(self, key) >= 0, "be at least 0", "0 switches it off.")
-        for key in ("generator_lr", "query_encoder_lr", "weight_decay", "max_grad_norm"):
+        for key in ("generator_lr", "query_encoder_lr", "null_document_lr", "weight_decay", "max_grad_norm"):
             value = getattr(self, key)
             require(key, math.isfinite(value) and value >= 0, "be finite and at least 0", "0 switches it off.")
         require("label_smoothing", 0 <= self.label_smoothing < 1, "be at least 0 and below 1", "0 switches it off.")
         require("fsdp", not (self.fsdp and self.mixed_precision == "fp16"), "be false with fp16", "Use bf16.")
+        require("fsdp", not (self.fsdp and self.live_refresh), "be false with live_refresh", "Choose one of the two.")
         require("fsdp", not (self.fsdp and self.compile), "be false with compile", "Choose one of the two.")
         for key in ("adam_beta1", "adam_beta2"):
             require(key, 0 <= getattr(self, key) < 1, "be at least 0 and below 1", "Adam's defaults are 0.9 and 0.999.")

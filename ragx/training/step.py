@@ -25,6 +25,7 @@ from torch.distributed.fsdp import FSDPModule
 
 from ragx.data.collate import split
 from ragx.errors import TrainingError
+from ragx.filters import question_filters
 from ragx.generator.prepared import Prepared, moved
 from ragx.model import RagModel
 from ragx.records import Example
@@ -76,7 +77,11 @@ class Stepper:
         """What the host can do for this process's micro-batches of a batch before their step, in any thread."""
         with self.accelerator.autocast(), torch.no_grad():
             return [
-                self.source.prepare([e.query for e in share], [e.answers[0] for e in share])
+                self.source.prepare(
+                    [e.query for e in share],
+                    [e.answers[0] for e in share],
+                    filters=question_filters(share, self.source.filtered_by),
+                )
                 for share in self._shares(batch)
             ]
 

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 import torch
 
-from ragx.errors import ConfigError, IndexMismatchError
+from ragx.errors import ConfigError, IndexMismatchError, RagxError
 from ragx.filters import PassageFilter
 from ragx.records import Passage
-from ragx.retriever import ray_search
+from ragx.retriever import ray_actors, ray_search
 from ragx.retriever.building import build_index
 from ragx.retriever.dense import DenseRetriever
 from ragx.retriever.edition import Edition
@@ -94,3 +94,14 @@ def test_refusals(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ConfigError, match=r"ray must be installed to use actors, got none. Run: pip install 'ragx\[ray\]'"
     ):
         import_ray()
+
+
+def test_a_ray_that_does_not_start_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """FAULTS D2: on a machine under load Ray gives up on its own node and raises a bare Exception."""
+
+    def init(**_: Any) -> None:
+        raise Exception("The current node timed out during startup.\nIt could be that")
+
+    monkeypatch.setattr(ray_actors, "import_ray", lambda: SimpleNamespace(is_initialized=lambda: False, init=init))
+    with pytest.raises(RagxError, match="^ray must start here, got: The current node timed out during startup. S"):
+        ray_actors.Actors(Shard, [()], name="shard", timeout_s=1)

@@ -252,7 +252,7 @@ def test_a_query_encoder_that_the_loss_does_not_reach_is_an_error(
     make_model: MakeModel, examples: list[Example], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = make_model()
-    monkeypatch.setattr("ragx.model.doc_scores_of", lambda found, q, device: torch.as_tensor(found.doc_scores))
+    monkeypatch.setattr("ragx.model.doc_scores_of", lambda found, q, **_: torch.as_tensor(found.doc_scores))
     with pytest.raises(TrainingError, match="query_encoder must receive a gradient, got none for any"):
         train(model, examples, settings=SETTINGS, run_dir=tmp_path)
 

@@ -1,13 +1,9 @@
-"""metrics.jsonl, the choice of the best checkpoint, settings, and wandb that never gets in the way."""
+"""metrics.jsonl, the choice of the best checkpoint, and settings."""
 
 from __future__ import annotations
 
-import logging
-import sys
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -15,7 +11,6 @@ from ragx.errors import ConfigError
 from ragx.training.metrics_log import MetricsLog, read_metrics
 from ragx.training.selection import Selection
 from ragx.training.settings import TrainingSettings, changes
-from ragx.training.tracking import Tracker
 
 
 def test_resumed_steps_stand_once_and_torn_lines_are_dropped(tmp_path: Path) -> None:
@@ -122,75 +117,3 @@ def test_changes_are_named_key_by_key_and_harmless_ones_are_free() -> None:
 def test_only_a_run_at_a_constant_rate_may_be_made_longer(schedule: str, steps: int, refused: bool) -> None:
     found = changes({"steps": 10, "schedule": schedule}, replace(SETTINGS, schedule=schedule, steps=steps))
     assert bool(found) == refused
-
-
-class FakeWandb(SimpleNamespace):
-    """wandb as far as the tracker uses it; `fails` names the call that raises."""
-
-    def __init__(self, fails: str = "", key: str | None = "key") -> None:
-        super().__init__(rows=[], started=[], ended=0, fails=fails)
-        self.login = lambda *, prompt: key is not None
-        self.Settings = lambda **options: options
-
-    def init(self, **options: Any) -> FakeWandb:
-        self._maybe_fail("init")
-        self.started.append(options)
-        return self
-
-    def log(self, row: dict[str, Any], step: int) -> None:
-        self._maybe_fail("log")
-        self.rows.append((step, row))
-
-    def finish(self) -> None:
-        self._maybe_fail("finish")
-        self.ended += 1
-
-    def _maybe_fail(self, call: str) -> None:
-        if self.fails == call:
-            raise ConnectionError("no network")
-
-
-def track(project: str | None, directory: Path, *, mode: str = "offline") -> None:
-    tracker = Tracker(project, mode=mode, directory=directory, config={"steps": 2})
-    for step in (1, 2):
-        tracker.log({"step": step, "loss": 0.5})
-    tracker.finish()
-
-
-def test_wandb_gets_each_row_when_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fake = FakeWandb()
-    monkeypatch.setitem(sys.modules, "wandb", fake)
-    track("capitals", tmp_path)
-    assert fake.rows == [(1, {"loss": 0.5}), (2, {"loss": 0.5})]
-    assert (fake.started[0]["project"], fake.started[0]["mode"], fake.ended) == ("capitals", "offline", 1)
-
-
-def test_wandb_is_not_touched_unless_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fake = FakeWandb()
-    monkeypatch.setitem(sys.modules, "wandb", fake)
-    track(None, tmp_path)
-    assert (fake.started, fake.rows) == ([], [])
-
-
-@pytest.mark.parametrize("fails", ["init", "log", "finish"])
-def test_a_failing_wandb_is_one_warning(
-    fails: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setitem(sys.modules, "wandb", FakeWandb(fails))
-    track("capitals", tmp_path)
-    assert caplog.text.count("wandb is off for the rest of the run (ConnectionError: no network)") == 1
-
-
-def test_a_missing_wandb_is_one_warning(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setitem(sys.modules, "wandb", None)
-    track("capitals", tmp_path)
-    assert [record.levelno for record in caplog.records] == [logging.WARNING]
-
-
-def test_online_without_a_key_becomes_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fake = FakeWandb(key=None)
-    monkeypatch.setitem(sys.modules, "wandb", fake)
-    track("capitals", tmp_path, mode="online")
-    assert fake.started[0]["mode"] == "offline"

@@ -30,7 +30,7 @@ class Scripted(nn.Module):
 
     freeze_query_encoder = False
     query_encoder = None
-    kind, n_docs = "rag_sequence", 3
+    kind, n_docs, filtered_by = "rag_sequence", 3, ()
 
     def __init__(self, *, retrieves: bool = True) -> None:
         super().__init__()
@@ -38,7 +38,8 @@ class Scripted(nn.Module):
         nn.init.ones_(self.generator.weight)
         self.factor, self.retrieves = 1.0, retrieves
 
-    def prepare(self, queries: list[str], answers: list[str]) -> Any:
+    def prepare(self, queries: list[str], answers: list[str], *, filters: Any) -> Any:
+        assert filters == [None] * len(queries)
         return list(answers)
 
     def forward(self, queries: list[str], answers: list[str], *, prepared: Any, label_smoothing: float) -> Any:
