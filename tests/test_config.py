@@ -117,7 +117,9 @@ def test_every_group_file_resolves_in_each_script_that_has_the_group(path: Path)
     assert scripts
     for name in scripts:
         if group != "retriever" or path.stem not in NOT_DENSE or name not in ("hot_swap", "demo"):
-            resolved(name, *GIVEN[name], f"{group}={path.stem}", *WITH.get(f"{group}/{path.stem}", []))
+            token_alone = name == "ablate" and path.stem in ("sample", *DECODERS["rag_token"])
+            fitting = ["model=rag_token"] if token_alone else []
+            resolved(name, *GIVEN[name], f"{group}={path.stem}", *WITH.get(f"{group}/{path.stem}", []), *fitting)
 
 
 def test_only_a_dense_index_can_be_swapped() -> None:

@@ -39,7 +39,7 @@ class Sizes:
     @classmethod
     def of(cls, device: torch.device) -> Sizes:
         """Sizes that suit a device."""
-        return cls(2048, 2**23) if device.type == "cpu" else cls(2**17, 2**26)
+        return cls(2048, 2**22) if device.type == "cpu" else cls(2**17, 2**26)
 
 
 @dataclass

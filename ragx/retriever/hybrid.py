@@ -27,6 +27,7 @@ from ragx.retriever import fusion
 from ragx.retriever.allowed import Allowed
 from ragx.retriever.bm25 import BM25Retriever
 from ragx.retriever.edition import Edition
+from ragx.retriever.exact import products
 from ragx.retriever.manifest import Manifest
 from ragx.retriever.passage_encoder import PassageEncoder
 from ragx.retriever.passages import PassageStore
@@ -201,7 +202,7 @@ class HybridRetriever:
             scores = np.log([fused[row] for row in rows.tolist()])
             offsets = np.zeros(len(rows))
         else:
-            dense = self._dense.index.embeddings.rows(rows).astype(np.float64) @ vector.astype(np.float64)
+            dense = products(self._dense.index.embeddings, vector[None], rows[None])[0].astype(np.float64)
             ratio = fusion.scale(dense, words[rows], by=settings.scale)
             offsets = (1 - settings.weight) * ratio * words[rows].astype(np.float64)
             scores = settings.weight * dense + offsets

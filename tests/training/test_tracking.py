@@ -257,7 +257,7 @@ def test_the_real_package_offline_writes_a_run_that_can_be_read_back(
     (path,) = (tmp_path / "job" / "wandb").glob("offline-run-*/run-*.wandb")
     found = list(records(path))
     for _ in range(600):  # the service process writes the end a moment after the run has ended
-        if found[-1].WhichOneof("record_type") == "exit":
+        if found and found[-1].WhichOneof("record_type") == "exit":
             break
         time.sleep(0.1)
         found = list(records(path))
