@@ -97,7 +97,9 @@ def test_mapped_files_are_not_private_memory(tmp_path: Path) -> None:
     assert reading.extra is not None and reading.extra < 8
     assert (mapped_mib() or 0) - (mapped_before or 0) > 30
     with private_peak() as holding:
-        held = np.frombuffer(mmap.mmap(-1, 32 * MIB), dtype=np.uint8)  # fresh pages, none that the heap had kept
+        held = np.frombuffer(
+            mmap.mmap(-1, 32 * MIB, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), dtype=np.uint8
+        )  # fresh pages, none that the heap had kept
         held[:] = 1
     assert holding.extra is not None and 30 < holding.extra < 48
 
