@@ -30,7 +30,7 @@ from ragx.citations.support import build_judge
 from ragx.errors import DataError
 from ragx.experiments.audit_gates import Gate, check_gates
 from ragx.experiments.audit_inputs import digest, parser_of, read_corpus, read_dates, read_gold
-from ragx.experiments.audit_reading import Question, Spool, read_all
+from ragx.experiments.audit_reading import Question, Spool, read_all, uncollected
 from ragx.experiments.audit_summary import HEADLINE, MEANING, Figures
 from ragx.experiments.audit_worker import Auditor
 from ragx.jsonl import read_lines
@@ -69,7 +69,8 @@ def run_audit(config: AuditCitations, directory: str | Path) -> AuditResult:
         ConfigError: a corpus, gold source or judge that does not exist.
         RagxError: two passages of one identity.
     """
-    auditor = _build(config)
+    with uncollected():
+        auditor = _build(config)
     with atomic.directory(directory) as folder, Spool() as spool:
         return _audit(config, auditor, spool, folder, Path(directory))
 

@@ -62,20 +62,29 @@ def measure(folder: Path, sizes: Sequence[int], *, workers: int, seed: int = 0) 
 
     Yields:
         answers; seconds of the wall clock; cpu_s over all processes; mib, the most that the auditing process and its
-        workers held together, a page that several share counted once.
+        workers held together, a page that several share counted once. Memory is that of a second audit: the system
+        walks every page of a process to count the shared ones, and a process that is being counted stands still.
     """
     rows: list[dict[str, float]] = []
     for n in sizes:
         write_benchmark(folder / f"{n}", n, seed=seed)
-        with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as alone:
-            audit, most = alone.submit(_audit, folder / f"{n}", workers), 0.0
-            while not audit.done():
-                most = max(most, sum(map(_held, psutil.Process().children(recursive=True))))
-                time.sleep(_EVERY_S)
-        rows.append({"answers": n, **audit.result(), "mib": most / 2**20})
+        timed, _ = _alone(folder / f"{n}", workers, watch=False)
+        _, held = _alone(folder / f"{n}", workers, watch=True)
+        rows.append({"answers": n, **timed, "mib": held / 2**20})
         with atomic.open_file(folder / "benchmark_audit.json") as handle:
             json.dump({"workers": workers, "rows": rows}, handle, indent=1)
         yield rows[-1]
+
+
+def _alone(folder: Path, workers: int, *, watch: bool) -> tuple[dict[str, float], float]:
+    """What `_audit` returns from a process of its own, and the most bytes that it and its workers held, if watched."""
+    most = 0.0
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as alone:
+        audit = alone.submit(_audit, folder, workers)
+        while watch and not audit.done():
+            most = max(most, sum(map(_held, psutil.Process().children(recursive=True))))
+            time.sleep(_EVERY_S)
+        return audit.result(), most
 
 
 def _audit(folder: Path, workers: int) -> dict[str, float]:
