@@ -46,11 +46,22 @@ class _Rows:
     def move_into(self, gradient: Tensor) -> None:
         """Adds everything to `gradient` (V, D), in place, and forgets it."""
         for ids, gradients in self._parts:
-            # On every device in a fixed order, which `index_add_` does not promise.
-            gradient.index_put_((ids,), gradients.to(gradient.dtype), accumulate=True)
+            _add_rows(gradient, ids, gradients.to(gradient.dtype))
         if self._sum is not None:
             gradient.add_(self._sum)
         self._parts, self._sum = [], None
+
+
+def _add_rows(gradient: Tensor, ids: Tensor, rows: Tensor) -> None:
+    """gradient[ids] += rows in a fixed order, so that a seed gives one result with any number of threads.
+
+    Each of the two adds in no fixed order on the other's device: `index_put_` on a CPU, whose threads add atomically,
+    `index_add_` on a GPU.
+    """
+    if gradient.device.type == "cpu":
+        gradient.index_add_(0, ids, rows)
+    else:
+        gradient.index_put_((ids,), rows, accumulate=True)
 
 
 class SharedWeight:

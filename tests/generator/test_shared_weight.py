@@ -218,3 +218,28 @@ def test_an_output_that_was_changed_in_place_is_kept() -> None:
     loss.backward()
     expected = (2 * nn.functional.gelu(value.detach())).sum(0).unsqueeze(1).expand(3, 2)
     torch.testing.assert_close(weight.grad, expected)
+
+
+def test_rows_are_added_in_one_order_whatever_the_number_of_threads() -> None:
+    torch.manual_seed(0)
+    table, ids, upstream = torch.zeros(500, 64), torch.randint(0, 300, (20_000,)), torch.randn(20_000, 64)
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        found = [added(table, ids, upstream) for _ in range(4)]
+        expected = torch.ops.aten.embedding_dense_backward(upstream, ids, len(table), -1, False)
+    finally:
+        torch.set_num_threads(before)
+    assert all(torch.equal(one, found[0]) for one in found)
+    assert torch.equal(found[0], expected)
+
+
+def added(table: Tensor, ids: Tensor, upstream: Tensor) -> Tensor:
+    """What the table gets of a loss whose gradient at the rows that were looked up is `upstream`."""
+    weight = nn.Parameter(table.clone())
+    shared = SharedWeight(weight)
+    with shared.lookups():
+        rows = nn.functional.embedding(ids, weight)
+    (rows * upstream).sum().add(shared.head.sum() * 0).backward()
+    assert weight.grad is not None
+    return weight.grad
