@@ -109,10 +109,22 @@ def aggregate_sums(rows: Sequence[npt.ArrayLike | None], statistic: Statistic, *
 def _of_sums(scored: _Array, statistic: Statistic, *, n_null: int, seed: int) -> Metric:
     if not len(scored):
         return Metric(value=None, n=0, n_null=n_null, ci95=None)
-    distinct, counts = np.unique(scored, axis=0, return_counts=True)
+    distinct, counts = _distinct(scored)
     drawn = statistic(_resampled_sums(distinct, counts, seed=seed, resamples=RESAMPLES))
     low, high = np.quantile(drawn, (0.025, 0.975))
     return Metric(float(statistic(counts @ distinct)), len(scored), n_null, (float(low), float(high)))
+
+
+def _distinct(rows: _Array) -> tuple[_Array, npt.NDArray[np.int64]]:
+    """The different rows of (N, C), N >= 1, in order, and how often each stands there.
+
+    What `np.unique(rows, axis=0, return_counts=True)` gives in a ninth of its time, which sorts records: an audit of
+    100,000 answers calls this ninety times.
+    """
+    ordered = rows[np.lexsort(rows.T[::-1])]
+    first = np.r_[True, (ordered[1:] != ordered[:-1]).any(axis=1)]
+    starts = np.flatnonzero(first)
+    return ordered[starts], np.diff(np.r_[starts, len(ordered)])
 
 
 def paired_sums(
@@ -126,7 +138,7 @@ def paired_sums(
     _require_same_questions(first, second)
     rows = np.asarray([[first[key], second[key]] for key in first], dtype=np.float64)  # (N, 2, C)
     width = rows.shape[2]
-    distinct, counts = np.unique(rows.reshape(len(rows), -1), axis=0, return_counts=True)
+    distinct, counts = _distinct(rows.reshape(len(rows), -1))
     drawn = _resampled_sums(distinct, counts, seed=seed, resamples=RESAMPLES)
     differences = statistic(drawn[:, :width]) - statistic(drawn[:, width:])
     total = counts @ distinct

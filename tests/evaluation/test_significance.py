@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from ragx.errors import RagxError
+from ragx.evaluation import significance
 from ragx.evaluation.generation import bleu_1
 from ragx.evaluation.significance import (
     Metric,
@@ -124,3 +125,12 @@ def test_means_as_sums_give_the_paired_difference_of_means() -> None:
     sums = paired_sums({k: (v, 1) for k, v in first.items()}, {k: (v, 1) for k, v in second.items()}, ratio)
     assert sums.value == pytest.approx(means.value)
     assert sums.ci95 == pytest.approx(means.ci95, abs=0.04)
+
+
+@pytest.mark.parametrize("shape", [(1, 2), (400, 2), (300, 5)])
+def test_the_different_rows_are_those_that_numpy_finds(shape: tuple[int, int]) -> None:
+    rows = np.random.default_rng(0).integers(-1, 3, shape).astype(np.float64)
+    distinct, counts = significance._distinct(rows)
+    expected, times = np.unique(rows, axis=0, return_counts=True)
+    assert np.array_equal(distinct, expected)
+    assert np.array_equal(counts, times)
