@@ -79,6 +79,7 @@ def collect(
             name: {kind: m["exact_match"]["value"] for kind, m in row[DECODERS[name][0]]["by_kind"].items()}
             for name, row in after.items()
         },
+        "different_answers": {name: _different(run_dir, name) for name in DECODERS},
         "supported_share": _each(after, lambda m: m["cited_full"]["value"]),
         "questions": len(tests),
         "retrieval": {
@@ -103,6 +104,12 @@ def collect(
     with atomic.open_file(run_dir / "results.json") as handle:
         handle.write(json.dumps(results, indent=1, ensure_ascii=False) + "\n")
     return results
+
+
+def _different(run_dir: Path, name: str) -> int:
+    """To how many questions the two decoders of a model give different answers."""
+    one, other = (read_predictions(predictions_path(run_dir, name, decoder)) for decoder in DECODERS[name])
+    return sum(a.answer != b.answer for a, b in zip(one, other, strict=True))
 
 
 def _each(metrics: Mapping[str, Mapping[str, Any]], pick: Any) -> dict[str, dict[str, Any]]:

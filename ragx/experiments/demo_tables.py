@@ -44,6 +44,8 @@ def _exact_match(results: dict[str, Any]) -> str:
                 f"   {_figure(share):>8}"
             )
     lines.append("  supported: share of answers that stand word for word in a passage they cite")
+    for name, count in results["different_answers"].items():
+        lines.append(f"  {name}: {' and '.join(results['exact_match'][name])} differ on {count} questions")
     return "\n".join(lines)
 
 

@@ -57,6 +57,17 @@ def test_every_answer_names_its_passages(demo: tuple[Path, dict[str, Any]]) -> N
 
 
 @pytest.mark.slow
+def test_answers_of_two_decoders_are_compared(demo: tuple[Path, dict[str, Any]]) -> None:
+    run_dir, results = demo
+    for name, decoders in DECODERS.items():
+        files = [(run_dir / "predictions" / f"{name}.{decoder}.jsonl").read_text() for decoder in decoders]
+        one, other = ([json.loads(line)["answer"] for line in file.splitlines()] for file in files)
+        differ = len([number for number in range(6) if one[number] != other[number]])
+        assert results["different_answers"][name] == differ
+        assert f"{name}: {decoders[0]} and {decoders[1]} differ on {differ} questions" in render(results, run_dir)
+
+
+@pytest.mark.slow
 def test_every_audit_has_its_page_and_the_other_year_is_stale(demo: tuple[Path, dict[str, Any]]) -> None:
     run_dir, results = demo
     assert set(results["audit"]) == {"rag_sequence", "rag_token", "stale"}
