@@ -27,7 +27,7 @@ from omegaconf.errors import OmegaConfBaseException
 from torch.distributed.rendezvous import rendezvous
 from transformers.utils import logging as transformers_logging
 
-from ragx import atomic
+from ragx import atomic, environment
 from ragx.decoding.choice import CLOSED_SET, DECODERS
 from ragx.errors import ConfigError, RagxError
 from ragx.generator.template import Template
@@ -94,9 +94,12 @@ def output_directory() -> Path:
 def save(config: Any, directory: str | Path, *, ignored: Mapping[str, Any] | None = None) -> None:
     """Writes the resolved config, absolute paths included, as `config.yaml` into the folder of a run.
 
+    Beside it stands what the run is made with, see `ragx.environment`.
+
     Args:
         ignored: generation defaults of a checkpoint, which are not in force; they follow as comments.
     """
+    environment.record(directory)
     with atomic.open_file(Path(directory) / "config.yaml") as handle:
         handle.write(OmegaConf.to_yaml(OmegaConf.structured(config)))
         if ignored:

@@ -6,6 +6,7 @@ import hydra
 from omegaconf import DictConfig
 
 from ragx import build, config, schema
+from ragx.environment import is_first_process
 
 
 @hydra.main(version_base="1.3", config_path="../configs", config_name="build_index")
@@ -15,7 +16,8 @@ def main(raw: DictConfig) -> None:
     cfg = config.resolve(raw, schema.BuildIndex)
     config.save(cfg, config.output_directory())
     manifest = build.index(cfg)
-    print(f"{cfg.index.directory}: {manifest.count} passages of edition {manifest.edition}, {manifest.kind}")
+    if is_first_process():
+        print(f"{cfg.index.directory}: {manifest.count} passages of edition {manifest.edition}, {manifest.kind}")
 
 
 if __name__ == "__main__":

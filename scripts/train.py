@@ -6,7 +6,10 @@ import hydra
 from omegaconf import DictConfig
 
 from ragx import build, config, schema
+from ragx.environment import is_first_process
+from ragx.experiments.train_answers import answers_of
 from ragx.training.loop import train
+from ragx.training.tracking import answered_by
 
 
 @hydra.main(version_base="1.3", config_path="../configs", config_name="train")
@@ -24,8 +27,10 @@ def main(raw: DictConfig) -> None:
     build.check_labels(cfg.data, model.generator)
     if not (run_dir / "checkpoints" / "last").exists():  # a run that is refused must not rename what was done
         config.save(cfg, run_dir)
-    result = train(model, examples, settings=settings, run_dir=run_dir, dev_examples=dev_examples, card=card)
-    print(f"{result.checkpoint}: step {result.step}, metrics in {result.metrics_path}")
+    with answered_by(answers_of):
+        result = train(model, examples, settings=settings, run_dir=run_dir, dev_examples=dev_examples, card=card)
+    if is_first_process():
+        print(f"{result.checkpoint}: step {result.step}, metrics in {result.metrics_path}")
 
 
 if __name__ == "__main__":

@@ -91,7 +91,7 @@ def run_job(cfg: Ablate, *, run_dir: Path, overrides: Mapping[str, str]) -> dict
             "seconds": {name: round(value, 2) for name, value in seconds.items()},
         }
         write_json(run_dir / RESULT, result)
-        _publish(tracker, result, predictions, sweep=run_dir.parent)
+        _publish(tracker, cfg, result, predictions, sweep=run_dir.parent)
     return result
 
 
@@ -212,9 +212,11 @@ def _tracker(cfg: Ablate, run_dir: Path, overrides: Mapping[str, str]) -> Any:
     )
 
 
-def _publish(tracker: Tracker, result: Mapping[str, Any], predictions: list[Prediction], *, sweep: Path) -> None:
+def _publish(
+    tracker: Tracker, cfg: Ablate, result: Mapping[str, Any], predictions: list[Prediction], *, sweep: Path
+) -> None:
     """The end of the job's wandb run: test figures and answers; checkpoint and index are those of its training."""
     if result["training"]["directory"] is not None:  # the curve of a model that another job trained
         tracker.history(sweep / result["training"]["directory"] / "metrics.jsonl")
     tracker.summary({f"test/{name}": metric["value"] for name, metric in result["metrics"].items()})
-    tracker.predictions(predictions)
+    tracker.predictions(predictions, build.examples(cfg.data.questions, data=cfg.data))

@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from ragx import atomic, build
+from ragx import atomic, build, environment
 from ragx.data.predictions import write_predictions
 from ragx.data.tasks import write_examples
 from ragx.data.world_leaders.editions import edition
@@ -74,6 +74,7 @@ def run_demo(config: Demo) -> dict[str, Any]:
     """
     run_dir = Path(config.run_dir)
     _require_same_demo(config, run_dir)
+    environment.record(run_dir)
     stages = Stages(run_dir / "stages.json")
     tests = questions("test")[: config.max_questions]
     swapped = {name: hot_swap_questions(name)[: config.max_questions] for name in EDITIONS}

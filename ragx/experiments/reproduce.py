@@ -28,6 +28,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from ragx import atomic
+from ragx.environment import commit_of
 from ragx.errors import DataError, RagxError
 
 logger = logging.getLogger(__name__)
@@ -244,14 +245,3 @@ def _value(row: Row, file: Path) -> float:
     if not isinstance(value, int | float) or isinstance(value, bool):
         raise RagxError(f"{row.id}: {path} of {file} must be a number, got {value!r}. Mend the row")
     return round(100 * float(value), 2)
-
-
-def commit_of(root: Path) -> str | None:
-    """The commit that is checked out, with + where files differ from it; None outside a repository."""
-    git = ["git", "-C", str(root)]
-    try:
-        head = subprocess.run([*git, "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True).stdout
-        changes = subprocess.run([*git, "status", "--porcelain"], capture_output=True, text=True, check=True).stdout
-    except (OSError, subprocess.CalledProcessError):
-        return None
-    return head.strip() + ("+" if changes.strip() else "")

@@ -20,7 +20,7 @@ from typing import Any
 from accelerate import Accelerator
 from tqdm.auto import tqdm
 
-from ragx import atomic
+from ragx import atomic, environment
 from ragx.data.collate import batches
 from ragx.data.retriever_examples import RetrieverExample
 from ragx.errors import ConfigError, TrainingError
@@ -92,6 +92,7 @@ def train_bi_encoder(
             if run.complete:
                 logger.info("%s is complete at step %d: nothing is left to train", run_dir, run.progress.step)
             else:
+                environment.record(run_dir)
                 run.go()
     finally:
         accelerator.unwrap_model(run.wrapped, keep_fp32_wrapper=False)

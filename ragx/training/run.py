@@ -12,7 +12,7 @@ import logging
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
@@ -23,7 +23,7 @@ from accelerate import Accelerator
 from accelerate.utils import broadcast_object_list
 from tqdm.auto import tqdm
 
-from ragx import atomic
+from ragx import atomic, environment
 from ragx.data.collate import batches
 from ragx.errors import TrainingError
 from ragx.model import RagModel
@@ -105,6 +105,7 @@ class Run:
 
     def go(self, examples: Sequence[Example], evaluate: Evaluate | None, dev_examples: Sequence[Example]) -> None:
         """Does the steps that are left."""
+        environment.record(self.run_dir)
         progress, settings = self.progress, self.settings
         if self.refresh is not None:
             self.refresh.start(progress.step)
@@ -148,7 +149,7 @@ class Run:
                     break
                 if self.refresh is not None and not at_end:
                     self.refresh.after(progress.step, saved=saved)
-            self._publish(tracker)
+            self._publish(tracker, examples, dev_examples)
 
     def pull(self) -> None:
         """Brings the caller's model up to date where a sharded copy is trained; all processes must call it."""
@@ -202,15 +203,23 @@ class Run:
         """Metrics of the model as it is, the same on all processes."""
         shared: list[Any] = [None]
         if self.accelerator.is_main_process:
-            home = self.model.generator.device  # where the whole model waits while a sharded copy is trained
-            self.model.to(self.accelerator.device).eval()
-            # Compiled code would be compiled again for each of its shapes.
-            with torch.no_grad(), torch.compiler.set_stance("force_eager"):
-                shared = [{name: float(value) for name, value in evaluate(self.model, dev_examples).items()}]
-            self.model.to(home)
+            with self._asked() as model:
+                shared = [{name: float(value) for name, value in evaluate(model, dev_examples).items()}]
         metrics: dict[str, float] = broadcast_object_list(shared)[0]
         logger.info("step %d: %s", self.progress.step, ", ".join(f"{k} {v:.4g}" for k, v in metrics.items()))
         return metrics
+
+    @contextmanager
+    def _asked(self) -> Iterator[RagModel]:
+        """The whole model in eval mode, on the device."""
+        home = self.model.generator.device  # where the whole model waits while a sharded copy is trained
+        self.model.to(self.accelerator.device).eval()
+        try:
+            # Compiled code would be compiled again for each of its shapes.
+            with torch.no_grad(), torch.compiler.set_stance("force_eager"):
+                yield self.model
+        finally:
+            self.model.to(home)
 
     def _select(self, metrics: Mapping[str, float]) -> dict[str, float]:
         """Takes in an evaluation, keeps the best weights, and returns what it adds to the step's row."""
@@ -264,13 +273,14 @@ class Run:
             resumed=self.progress.step > 0,
         )
 
-    def _publish(self, tracker: Tracker) -> None:
-        """The checkpoint to use and the index it goes with, as artifacts."""
+    def _publish(self, tracker: Tracker, examples: Sequence[Example], dev_examples: Sequence[Example]) -> None:
+        """The checkpoint to use and the index it goes with, as artifacts; some answers of the last weights."""
         best = self.progress.selection.step is not None
         tracker.checkpoint(self.best if best else self.last, upload=self.settings.wandb_upload)
         manifest = getattr(self.model.retriever, "manifest", None)
         if manifest is not None:
             tracker.index(manifest)
+        tracker.answers(self._asked(), dev_examples or examples, part="dev" if dev_examples else "train")
 
 
 def _checkpoint_activations(module: Any) -> None:

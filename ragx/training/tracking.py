@@ -4,6 +4,7 @@
     retriever/distinct_top1  retriever/prior_entropy  retriever/...           each step, see `ragx.training.collapse`
     dev/<metric>                                                              each evaluated step
     speed/seconds  speed/tokens_per_second  speed/examples_per_second         each step
+    dev/predictions, without dev questions train/predictions                  at the end, `ASKED` questions at most
     test/<metric>  test/predictions                                           at the end, where something is answered
 
 metrics.jsonl is the record of a run; this is a copy of it. Offline is the default and needs neither key nor network.
@@ -18,23 +19,26 @@ import inspect
 import json
 import logging
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ragx.records import Prediction
+from ragx.model import RagModel
+from ragx.records import Example, Prediction
 from ragx.training.metrics_log import TIMINGS, read_metrics
-from ragx.training.tracking_tables import COLUMNS, table_rows
+from ragx.training.tracking_tables import ASKED, COLUMNS, table_rows
 
 logger = logging.getLogger(__name__)
 START_SECONDS = 20
 ID_FILE = ".wandb_id"
 RETRIEVER = ("distinct_top1", "queries", "prior_entropy", "posterior_entropy", "kl_posterior_prior")
 _NOT_UPLOADED = ("optimizer.safetensors", "state.json")
+Answer = Callable[[RagModel, Sequence[Example]], Sequence[Prediction]]
 _open: ContextVar[Tracker | None] = ContextVar("open_tracker", default=None)
+_answer: ContextVar[Answer | None] = ContextVar("answer", default=None)
 
 
 def clear_name(key: str) -> str:
@@ -73,6 +77,20 @@ def tracked(
     finally:
         _open.reset(token)
     tracker.finish()
+
+
+@contextmanager
+def answered_by(answer: Answer) -> Iterator[None]:
+    """A training in this block that is tracked ends with a table of answers to some of its questions.
+
+    Args:
+        answer: (model in eval mode, examples) -> a prediction each; called on the main process, after the last step.
+    """
+    token = _answer.set(answer)
+    try:
+        yield
+    finally:
+        _answer.reset(token)
 
 
 class Tracker:
@@ -127,10 +145,20 @@ class Tracker:
             known = {name: value for name, value in figures.items() if value is not None}
             self._attempt(self._run.summary.update, known)
 
-    def predictions(self, found: Sequence[Prediction]) -> None:
-        """Sends a table of answers with the passage that each owes most to."""
+    def predictions(self, found: Sequence[Prediction], examples: Sequence[Example] = ()) -> None:
+        """Sends a table of answers with the passage that each owes most to; gold is that of the examples."""
         if self._run is not None:
-            self._attempt(self._send_table, found)
+            self._attempt(self._send_table, found, examples, part="test")
+
+    def answers(self, model: AbstractContextManager[RagModel], examples: Sequence[Example], *, part: str) -> None:
+        """Asks the first `ASKED` questions, if `answered_by` says how, and sends the table `<part>/predictions`.
+
+        Args:
+            model: entered for as long as it is asked.
+        """
+        answer = _answer.get()
+        if self._run is not None and answer is not None:
+            self._attempt(self._send_answers, answer, model, examples[:ASKED], part=part)
 
     def checkpoint(self, directory: Path, *, upload: bool) -> None:
         """Names a checkpoint as an artifact, by its files' digests, or with the files themselves."""
@@ -178,8 +206,16 @@ class Tracker:
         )
         self._wandb = wandb
 
-    def _send_table(self, found: Sequence[Prediction]) -> None:
-        self._run.log({"test/predictions": self._wandb.Table(columns=list(COLUMNS), data=table_rows(found))})
+    def _send_answers(
+        self, answer: Answer, model: AbstractContextManager[RagModel], examples: Sequence[Example], *, part: str
+    ) -> None:
+        with model as asked:
+            found = answer(asked, examples)
+        self._send_table(found, examples, part=part)
+
+    def _send_table(self, found: Sequence[Prediction], examples: Sequence[Example], *, part: str) -> None:
+        rows = table_rows(found, examples)
+        self._run.log({f"{part}/predictions": self._wandb.Table(columns=list(COLUMNS), data=rows)})
 
     def _send_files(self, files: Mapping[Path, Path], upload: bool) -> None:
         artifact = self._wandb.Artifact(f"model-{self._run.id}", type="model")

@@ -22,6 +22,7 @@ from ragx.records import Citation, Example, Passage, Prediction, RetrievedPassag
 from ragx.training.checkpoint import save_checkpoint
 from tests.data.test_factbook import write_table
 from tests.experiments.conftest import LEADERS
+from tests.scripts import run_script
 
 OLD, NEW = "2016-11", "2020-11"
 SCRIPT = Path(__file__).parents[2] / "scripts" / "hot_swap_dumps.py"
@@ -145,6 +146,26 @@ def folder(tmp_path: Path) -> Path:
     kept = {"country": "Nepal", "position": "leads", "holder": "Dahal", "since": "2016-08-04", "gec": "ne"}
     write_table(tmp_path / "leaders_unchanged.csv", [kept])
     return tmp_path
+
+
+@pytest.mark.parametrize("removed", ["factbook_passages_2020.tsv", "leaders_unchanged.csv"])
+def test_a_folder_without_a_file_is_named_with_what_it_lacks(
+    removed: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / removed).unlink()
+    assert run_script("hot_swap_dumps", f"directory={folder}", folder=folder) == 2
+    told = f"error: directory must hold the two dumps and the positions, got {folder} without {removed}"
+    assert capsys.readouterr().err.startswith(told)
+    assert not (folder / "indexes").exists()
+
+
+def test_a_wrong_folder_is_one_line_that_says_what_to_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("")
+    for wrong in ("nowhere", "file"):
+        assert run_script("hot_swap_dumps", f"directory={wrong}", folder=tmp_path) == 2
+        error = capsys.readouterr().err
+        assert f"got {tmp_path}/{wrong} without factbook_passages_2016.tsv.gz. Give the folder of leaders.csv" in error
+        assert error.count("\n") == 1
 
 
 def test_the_whole_path(

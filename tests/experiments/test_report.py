@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import socket
@@ -238,6 +239,27 @@ def test_no_host_and_no_folder_above_a_run_is_written(tmp_path: Path) -> None:
     assert ["run", "python", "torch"] == settings["Versions the runs recorded"][0]
 
 
+def test_what_the_runs_were_made_with_is_shown_once_where_it_is_alike(tmp_path: Path) -> None:
+    """Two runs, one of which was continued with another library; the page says which is which."""
+    here = {"commit": "abc1234", "changed": False, "versions": {"torch": "2.9"}, "cpus": 8, "gpus": ["H200", "H200"]}
+    newer = {**here, "versions": {"torch": "2.10"}}
+    for name, found in (("one", [here, newer]), ("two", [here])):
+        write_demo(tmp_path / name)
+        write(tmp_path / name / "environment.json", {"environments": found})
+    page = made(tmp_path, tmp_path / "one", tmp_path / "two")
+    first, second = (f"{tmp_path.name}/{name}" for name in ("one", "two"))
+    assert table(page, f"What the runs were made with ({first}, {second})") == [
+        ["key", "value"],
+        ["commit", "abc1234"],
+        ["changed", "false"],
+        ["versions.torch", f"{first}: 2.9; {first}: 2.10; {second}: 2.9"],
+        ["cpus", "8"],
+        ["gpus", "[H200, H200]"],
+    ]
+    made_by = dict(row for row in table(page, "What made this page"))
+    assert made_by["cpus"] == str(os.cpu_count()) and made_by["versions.torch"]
+
+
 BAD = {
     "torn": ("results.json", '{"exact_match": ', "results.json: file must be JSON, got: Expecting value"),
     "list": ("metrics.json", "[]", "metrics.json: file must be a JSON object, got list"),
@@ -253,6 +275,7 @@ BAD = {
         "exact_match.value: must be a finite number or null, got nan",
     ),
     "steps": ("metrics.jsonl", '{"loss": 1}\n', "metrics.jsonl: lines must be objects with a step"),
+    "environment": ("environment.json", "{}", "environment.json: environments: must be there, got nothing"),
     "yaml": ("config.yaml", "a: [", "config.yaml: file must be YAML, got"),
 }
 

@@ -8,7 +8,7 @@ import logging
 import struct
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -16,13 +16,15 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
+from ragx.experiments.train_answers import answers_of
 from ragx.model import RagModel
 from ragx.records import Citation, Example, PassageKey, Prediction, RetrievedPassage
 from ragx.training.loop import TrainingSettings, train
 from ragx.training.metrics_log import read_metrics
-from ragx.training.tracking import ID_FILE, Tracker, clear_name, tracked
-from ragx.training.tracking_tables import COLUMNS, MOST, table_rows
+from ragx.training.tracking import ID_FILE, Tracker, answered_by, clear_name, tracked
+from ragx.training.tracking_tables import ASKED, COLUMNS, MOST, table_rows
 
 KEY = PassageKey("peru", "2016-12", "0")
 PASSAGES = (
@@ -216,12 +218,77 @@ def test_a_resumed_run_sends_its_earlier_rows_again_under_the_same_id(
 def test_the_table_names_the_passage_that_the_answer_owes_most_to() -> None:
     (row,) = table_rows([ANSWERED])
     assert dict(zip(COLUMNS, row, strict=True)) == {
-        "id": "q1", "question": "Who leads Peru?", "answer": "Humala", "log p(y|x)": -0.5, "passage": "peru@2016-12#0",
-        "title": "Peru", "p(z|x)": 0.1, "p(z|x,y)": 0.8, "cited": 1, "cut tokens": 3,
+        "id": "q1", "question": "Who leads Peru?", "answer": "Humala", "gold": None, "exact match": None,
+        "log p(y|x)": -0.5, "first passage": "Rain", "passage": "peru@2016-12#0", "title": "Peru", "p(z|x)": 0.1,
+        "p(z|x,y)": 0.8, "cited": 1, "cut tokens": 3,
     }  # fmt: skip
     (closed,) = table_rows([replace(ANSWERED, passages=(), citations=())])
-    assert closed[4:8] == [None] * 4
+    assert closed[6:11] == [None] * 5
     assert len(table_rows([ANSWERED] * (MOST + 1))) == MOST
+
+
+def test_the_table_compares_with_every_accepted_answer_and_shows_the_first() -> None:
+    other = replace(ANSWERED, id="q2", answer="the humala!")
+    examples = [Example("q2", "Who?", ("García", "Humala")), Example("q1", "Who?", ("García",))]
+    rows = [dict(zip(COLUMNS, row, strict=True)) for row in table_rows([ANSWERED, other], examples)]
+    assert [(row["id"], row["gold"], row["exact match"]) for row in rows] == [
+        ("q1", "García", 0.0), ("q2", "García", 1.0),
+    ]  # fmt: skip
+
+
+def tables(fake: FakeWandb) -> dict[str, list[dict[str, Any]]]:
+    """Rows of the tables that were sent, by name."""
+    sent = {name: table for _, row in fake.rows for name, table in row.items() if name.endswith("/predictions")}
+    return {name: [dict(zip(columns, row, strict=True)) for row in data] for name, (columns, data) in sent.items()}
+
+
+@pytest.mark.parametrize(("dev", "name"), [(True, "dev/predictions"), (False, "train/predictions")])
+def test_a_tracked_training_ends_with_a_table_of_answers(
+    dev: bool, name: str, make_model: MakeModel, examples: list[Example], tmp_path: Path, fake: FakeWandb
+) -> None:
+    """As scripts/train.py has it answered: the last weights, one beam, gold and exact match beside it."""
+    model = make_model("rag_token", n_docs=2)
+    with answered_by(answers_of):
+        train(model, examples, settings=SETTINGS, run_dir=tmp_path, dev_examples=examples[:2] if dev else None)
+    (sent,) = tables(fake).items()
+    assert sent[0] == name and len(sent[1]) == (2 if dev else 6)
+    expected = answers_of(model, examples[:1])[0]
+    assert sent[1][0]["answer"] == expected.answer
+    assert sent[1][0]["log p(y|x)"] == pytest.approx(expected.logprob, abs=1e-5)  # rounding differs by batch
+    assert sent[1][0]["gold"] == "lima" and sent[1][0]["first passage"] == expected.passages[0].title
+    assert fake.ended == [0]
+
+
+def test_a_bounded_number_of_questions_is_asked_and_none_where_nothing_is_tracked(
+    make_model: MakeModel, examples: list[Example], tmp_path: Path, fake: FakeWandb
+) -> None:
+    asked: list[int] = []
+
+    def answer(model: RagModel, some: Sequence[Example]) -> list[Prediction]:
+        asked.append(len(some))
+        assert not model.training and not torch.is_grad_enabled()
+        return [replace(ANSWERED, id=example.id) for example in some]
+
+    many = [replace(examples[0], id=str(number)) for number in range(ASKED + 1)]
+    with answered_by(answer):
+        train(make_model("closed_book"), many, settings=replace(SETTINGS, wandb_project=None), run_dir=tmp_path / "a")
+        assert asked == []
+        train(make_model("closed_book"), many, settings=SETTINGS, run_dir=tmp_path / "b")
+        train(make_model("closed_book"), many, settings=SETTINGS, run_dir=tmp_path / "b")  # is complete
+    train(make_model("closed_book"), many, settings=SETTINGS, run_dir=tmp_path / "c")
+    assert asked == [ASKED] and len(tables(fake)["train/predictions"]) == ASKED
+
+
+def test_answers_that_fail_are_one_warning_and_the_run_ends_well(
+    make_model: MakeModel, examples: list[Example], tmp_path: Path, fake: FakeWandb, caplog: pytest.LogCaptureFixture
+) -> None:
+    def answer(model: RagModel, some: Sequence[Example]) -> list[Prediction]:
+        raise RuntimeError("out of memory")
+
+    with answered_by(answer):
+        result = train(make_model("closed_book"), examples, settings=SETTINGS, run_dir=tmp_path)
+    assert caplog.text.count("wandb is off for the rest of the run (RuntimeError: out of memory)") == 1
+    assert result.step == 3 and result.checkpoint.is_dir() and len(fake.artifacts) == 1
 
 
 def records(path: Path) -> Iterator[Any]:

@@ -12,11 +12,13 @@ from typing import Any
 from ragx.data.corpus import write_passages
 from ragx.data.factbook import DUMPS, Factbook
 from ragx.data.tasks import write_examples
+from ragx.errors import ConfigError
 from ragx.experiments.dumps.accuracy import accuracy
 from ragx.experiments.dumps.answers import answer
 from ragx.experiments.dumps.groups import groups_of
 from ragx.experiments.dumps.retrieval import retrieval
 from ragx.experiments.dumps.stale import stale_citations
+from ragx.records import Example, Passage
 from ragx.schema_dumps import HotSwapDumps
 
 
@@ -28,12 +30,11 @@ def hot_swap_dumps(config: HotSwapDumps, folder: Path) -> dict[str, Any]:
         "models": {kind: {"checkpoints": n, "groups": as `accuracy`, "stale": as `stale_citations`}}}.
 
     Raises:
-        DataError: the files in `config.directory`.
+        ConfigError: `config.directory` lacks a file.
+        DataError: the files in it.
         RagxError: an index or a checkpoint that does not fit.
     """
-    books = [Factbook(config.directory, dump) for dump in DUMPS]
-    passages = {book.dump.edition: book.passages for book in books}
-    questions = {book.dump.edition: book.questions() for book in books}
+    passages, questions = _read(config.directory)
     for edition in passages:
         write_passages(folder / "passages" / f"{edition}.jsonl", passages[edition])
         write_examples(folder / "questions" / f"{edition}.jsonl", questions[edition])
@@ -50,3 +51,19 @@ def hot_swap_dumps(config: HotSwapDumps, folder: Path) -> dict[str, Any]:
             "stale": stale_citations(files, folder, questions, seed=config.seed),
         }
     return found
+
+
+def _read(directory: str) -> tuple[dict[str, list[Passage]], dict[str, list[Example]]]:
+    """Passages and questions of both dumps, by edition."""
+    try:
+        books = [Factbook(directory, dump) for dump in DUMPS]
+        questions = {book.dump.edition: book.questions() for book in books}
+    except (FileNotFoundError, NotADirectoryError) as error:
+        missing = Path(str(error.filename)).name
+        raise ConfigError(
+            [
+                f"directory must hold the two dumps and the positions, got {directory} without {missing}. "
+                "Give the folder of leaders.csv, leaders_unchanged.csv and factbook_passages_<year>.tsv, packed or not."
+            ]
+        ) from error
+    return {book.dump.edition: book.passages for book in books}, questions

@@ -6,30 +6,28 @@ path keeps its last two parts.
 
 from __future__ import annotations
 
-import os
-import platform
 from collections.abc import Iterator, Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from ragx.environment import environment as made_with
 from ragx.experiments.report.documents import Document
 from ragx.experiments.report.files import Holdings
 from ragx.experiments.report.parts import Block, Cell, Section, Table
-from ragx.experiments.reproduce import commit_of
 
-LIBRARIES = ("ragx", "torch", "transformers", "datasets", "faiss-cpu", "numpy")
 DIGITS = 12  # of a fingerprint
 NAMED = 3  # runs in a caption
 
 
-def environment(found: Holdings, *, root: Path) -> Section:
-    """Settings and environment.
-
-    Args:
-        root: a folder of the code's repository.
-    """
-    blocks: list[Block] = [*_runs(found.demos), _versions(found), _page(root), *_settings(found.settings)]
+def environment(found: Holdings) -> Section:
+    """Settings and environment."""
+    blocks: list[Block] = [
+        *_by_key("What the runs were made with", found.environments),
+        *_runs(found.demos),
+        _versions(found),
+        _page(),
+        *_by_key("Settings", found.settings, folded=True),
+    ]
     return Section(
         "environment",
         "Configuration and environment",
@@ -69,26 +67,12 @@ def _versions(found: Holdings) -> Table:
     return Table("Versions the runs recorded", ["run", *names], rows, labels=1 + len(names))
 
 
-def _page(root: Path) -> Table:
-    machine = f"{platform.system()} on {platform.machine()}, {os.cpu_count()} cores"
-    facts = {
-        "commit": commit_of(root) or "unknown (no repository)",
-        "machine": machine,
-        "python": platform.python_version(),
-        **{name: _version(name) for name in LIBRARIES},
-    }
-    return Table("What made this page", ["part", "is"], [[Cell(k), Cell(v)] for k, v in facts.items()], labels=2)
+def _page() -> Table:
+    rows = [[Cell(name), Cell(value)] for name, value in _flat(made_with())]
+    return Table("What made this page", ["part", "is"], rows, labels=2)
 
 
-def _version(library: str) -> str:
-    """Code that runs from a checkout, or a library under another name, has no version that could be asked for."""
-    try:
-        return version(library)
-    except PackageNotFoundError:
-        return "not installed as a package"
-
-
-def _settings(documents: Sequence[Document]) -> Iterator[Table]:
+def _by_key(title: str, documents: Sequence[Document], *, folded: bool = False) -> Iterator[Table]:
     """A table for all files with the same keys; a value that differs is written once a run."""
     groups: dict[tuple[str, ...], list[tuple[str, dict[str, str]]]] = {}
     for document in documents:
@@ -99,12 +83,12 @@ def _settings(documents: Sequence[Document]) -> Iterator[Table]:
         for key in keys:
             values = [flat[key] for _, flat in files]
             alike = len(set(values)) == 1
-            said = values[0] if alike else "; ".join(f"{name}: {flat[key]}" for name, flat in files)
+            said = values[0] if alike else "; ".join(dict.fromkeys(f"{name}: {flat[key]}" for name, flat in files))
             rows.append([Cell(key), Cell(said)])
-        names = [name for name, _ in files]
+        names = list(dict.fromkeys(name for name, _ in files))
         more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-        caption = f"Settings ({', '.join(names[:NAMED])}{more})"
-        yield Table(caption, ["key", "value"], rows, labels=2, folded=True)
+        caption = f"{title} ({', '.join(names[:NAMED])}{more})"
+        yield Table(caption, ["key", "value"], rows, labels=2, folded=folded)
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:

@@ -5,6 +5,7 @@
                                or figures by n_docs
     summary.json               an audit; of a sweep its arms  config.yaml     the settings of a script
     *.jsonl                    predictions, by their first line
+    environment.json           what a run was made with, see `ragx.environment`
 
 One decision: a file is known by its name and shape, wherever in a run it lies, so that a page can be made of a demo, of
 single scripts' runs or of both. A folder that holds nothing known is an error; a file that looks alike is left out.
@@ -18,6 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ragx.environment import ENTRIES
+from ragx.environment import FILE as ENVIRONMENT
 from ragx.errors import ConfigError, DataError, RagxError
 from ragx.experiments.report.documents import Document, metrics_of, read_json, read_yaml
 from ragx.jsonl import read_rows
@@ -26,6 +29,7 @@ from ragx.training.metrics_log import read_metrics
 DEPTH = 4  # folders below a run; a run of ours is flatter
 UNREAD = ("checkpoints", "indexes", "wandb")
 SWEEP, SUMMARY = "sweep.json", "summary.json"
+NOT_SHOWN_ALONE = ("runs", "settings", "versions", "environments")
 NOT_ANSWERS = ("before.", "hot_swap.")  # predictions of a demo that are not the answers of a trained model
 # By name of the file: which list of `Holdings` it belongs to, by fields that it must have.
 KINDS: dict[str, dict[str, set[str]]] = {
@@ -72,6 +76,7 @@ class Holdings:
     audits: list[Document] = field(default_factory=list)
     settings: list[Document] = field(default_factory=list)
     versions: list[Document] = field(default_factory=list)
+    environments: list[Document] = field(default_factory=list)
     trainings: list[Training] = field(default_factory=list)
     answers: list[Answers] = field(default_factory=list)
 
@@ -113,8 +118,8 @@ def _names(folders: Sequence[Path]) -> list[str]:
 
 
 def _count(found: Holdings) -> int:
-    """How many things to show; settings and versions alone are none."""
-    return sum(len(value) for name, value in vars(found).items() if name not in ("runs", "settings", "versions"))
+    """How many things to show; settings, versions and environments alone are none."""
+    return sum(len(value) for name, value in vars(found).items() if name not in NOT_SHOWN_ALONE)
 
 
 def _files(folder: Path) -> Iterator[Path]:
@@ -142,6 +147,8 @@ def _take(found: Holdings, run: str, folder: Path, path: Path) -> None:
     elif path.name in ("config.yaml", "demo.json"):
         read = read_json if path.suffix == ".json" else read_yaml
         found.settings.append(read(run, place, path))
+    elif path.name == ENVIRONMENT:
+        found.environments += read_json(run, place, path).rows(ENTRIES)
     elif path.name in KINDS:
         document = read_json(run, place, path)
         kind = _kind(document)

@@ -67,5 +67,5 @@ def sections(found: Holdings, *, questions: int) -> list[Section]:
         hot_swap(found),
         ablations(found),
         citations(found),
-        environment(found, root=Path(__file__).parent),
+        environment(found),
     ]
