@@ -38,10 +38,16 @@ class Retriever(Protocol):
         query_embeds: Tensor | None = None,
         passage_filter: PassageFilter | None = None,
     ) -> Retrieved:
-        """The `n_docs` best passages of each of B queries; `query_embeds` (B, D) for a dense retriever.
+        """The `n_docs` best passages of each of B queries; all that are allowed where those are fewer.
 
-        What `passage_filter` keeps out is never searched; it narrows a filter that the retriever itself has. Where
-        fewer than `n_docs` are allowed, all that are allowed come back; where none is, that is a ConfigError.
+        Args:
+            query_embeds: q(x), (B, D), any device and dtype, for a retriever that searches by vectors; no gradient is
+                kept.
+            passage_filter: what it keeps out is never searched; it narrows a filter that the retriever itself has.
+
+        Raises:
+            ConfigError: `n_docs` below 1 or beyond the corpus, or no passage allowed.
+            ShapeError: `query_embeds` missing where they are searched by, of another shape, or not finite.
         """
         ...
 

@@ -26,6 +26,7 @@ from ragx.schema_import import SCRIPTS as IMPORT_SCRIPTS
 from ragx.schema_pretraining import SCRIPTS as PRETRAINING_SCRIPTS
 from ragx.schema_report import SCRIPTS as REPORT_SCRIPTS
 from ragx.schema_retriever import RetrieverConfig
+from ragx.schema_training import LoopConfig
 from ragx.training.settings import TrainingSettings
 
 
@@ -80,38 +81,21 @@ class DataConfig:
 
 
 @dataclass
-class TrainingConfig:
+class TrainingConfig(LoopConfig):
     """The fields of `TrainingSettings`, which explains and checks them, the seed apart."""
 
-    steps: int = MISSING
-    batch_size: int = MISSING
     gradient_accumulation: int = MISSING
     generator_lr: float = MISSING
     query_encoder_lr: float = MISSING
     null_document_lr: float = MISSING
-    schedule: str = MISSING
-    warmup_steps: int = MISSING
-    weight_decay: float = MISSING
-    adam_beta1: float = MISSING
-    adam_beta2: float = MISSING
-    adam_epsilon: float = MISSING
-    max_grad_norm: float = MISSING
     reduction: str = MISSING
     label_smoothing: float = MISSING
     bucket_by_length: bool = MISSING
-    eval_every: int = MISSING
-    save_every: int = MISSING
-    best_metric: str = MISSING
     best_mode: str = MISSING
-    patience: int = MISSING
-    mixed_precision: str = MISSING
     live_refresh: int = MISSING
-    gradient_checkpointing: bool = MISSING
     passages_at_once: int = MISSING
     compile: bool = MISSING
     fsdp: bool = MISSING
-    device: str = MISSING
-    progress: bool = MISSING
     wandb_project: str | None = MISSING
     wandb_mode: str = MISSING
     wandb_upload: bool = MISSING

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from omegaconf import MISSING
 
 from ragx.limits import at_least, file, one_of, weights
+from ragx.schema_training import LoopConfig
 from ragx.training.bi_encoder_settings import BiEncoderSettings
 
 
@@ -34,33 +35,16 @@ class PairsConfig:
 
 
 @dataclass
-class BiEncoderTrainingConfig:
+class BiEncoderTrainingConfig(LoopConfig):
     """The fields of `BiEncoderSettings`, which explains and checks them."""
 
-    steps: int = MISSING
-    batch_size: int = MISSING
     hard_negatives: int = MISSING
     negatives: int = MISSING
     random_positive: bool = MISSING
     learning_rate: float = MISSING
-    schedule: str = MISSING
-    warmup_steps: int = MISSING
-    weight_decay: float = MISSING
-    adam_beta1: float = MISSING
-    adam_beta2: float = MISSING
-    adam_epsilon: float = MISSING
-    max_grad_norm: float = MISSING
     seed: int = at_least(0)
-    eval_every: int = MISSING
     eval_negatives: int = MISSING
     eval_batch_size: int = MISSING
-    save_every: int = MISSING
-    best_metric: str = MISSING
-    patience: int = MISSING
-    mixed_precision: str = MISSING
-    gradient_checkpointing: bool = MISSING
-    device: str = MISSING
-    progress: bool = MISSING
 
     def settings(self) -> BiEncoderSettings:
         """What `ragx.training.bi_encoder_loop.train_bi_encoder` takes."""

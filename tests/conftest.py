@@ -1,12 +1,15 @@
 """What every test shares: checkpoints small enough to be made on the fly, and markers that skip with a reason.
 
-A BART with a byte-level tokenizer, a DPR pair with another, uncased one, and an index of five passages.
+A BART with a byte-level tokenizer, a DPR pair with another, uncased one, an index of five passages, and a user's folder
+to run the scripts in.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -28,6 +31,8 @@ from ragx.retriever.building import build_index
 from ragx.retriever.dense import DenseRetriever
 from ragx.retriever.passage_encoder import PassageEncoder
 from ragx.retriever.query_encoder import QueryEncoder
+from tests.scripts import run_script
+from tests.user_files import write_corpus, write_questions
 
 SHARED = Path(__file__).parents[2] / "shared" / "data"
 TEXTS = [
@@ -151,6 +156,34 @@ def tiny_index(tiny_dpr: Path, tiny_passages: list[Passage], tmp_path_factory: p
     encoder = PassageEncoder.from_pretrained(tiny_dpr / "passage_encoder")
     build_index(tiny_passages, passage_encoder=encoder, directory=folder, edition="2016-12", progress=False)
     return folder
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A user's folder: two editions of a corpus as TSV and questions on each as JSONL."""
+    folder = tmp_path_factory.mktemp("user")
+    for year in (2016, 2018):
+        write_corpus(folder / f"{year}.tsv", year)
+        write_questions(folder / f"{year}.jsonl", year)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run(folder: Path) -> Callable[..., int]:
+    """Runs a script in the user's folder; returns its exit status."""
+    return partial(run_script, folder=folder)
+
+
+@pytest.fixture(scope="module")
+def encoders(tiny_dpr: Path) -> list[str]:
+    """Overrides that put `tiny_dpr` in place of the embedded one, the passage encoder last."""
+    return [f"retriever.{half}={tiny_dpr}/{half}" for half in ("query_encoder", "passage_encoder")]
+
+
+@pytest.fixture(scope="module")
+def bart(tiny_bart: Path) -> str:
+    """The override that puts `tiny_bart` in place of the embedded one."""
+    return f"generator.checkpoint={tiny_bart}"
 
 
 @pytest.fixture

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import runpy
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,3 +27,9 @@ def run_script(name: str, *overrides: str, folder: Path, into: str = "run") -> i
         except SystemExit as leave:
             return int(leave.code or 0)
         return 0
+
+
+def metrics(folder: Path, into: str) -> dict[str, Any]:
+    """What the run `into` of a script in `folder` measured."""
+    found: dict[str, Any] = json.loads((folder / "runs" / into / "metrics.json").read_text())
+    return found

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import runpy
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,8 +16,8 @@ from ragx.data.world_leaders.editions import edition
 from ragx.retriever.bm25 import BM25Retriever
 from ragx.retriever.building import build_index
 from ragx.retriever.passage_encoder import PassageEncoder
+from tests.scripts import ROOT, run_script
 
-ROOT = Path(__file__).parents[1]
 CONFIGS = ROOT / "configs"
 QA = ("natural_questions", "trivia_qa", "web_questions", "curated_trec")
 GENERATION = ("jeopardy", "ms_marco_nlg")
@@ -100,25 +98,16 @@ def twin_runs() -> list[tuple[str, Sequence[str]]]:
 
 
 @pytest.mark.parametrize(("name", "given"), twin_runs())
-def test_a_twin_trains_one_step(
-    name: str,
-    given: Sequence[str],
-    indexes: dict[str, str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_twin_trains_one_step(name: str, given: Sequence[str], indexes: dict[str, str], tmp_path: Path) -> None:
     """On the embedded base with the embedded checkpoints, two questions and two passages each."""
     small = ["model.n_docs=2", "training.steps=1", "training.batch_size=2", "training.warmup_steps=0"]
-    quiet = ["training.progress=false", "training.device=cpu", f"hydra.run.dir={tmp_path}/run"]
+    quiet = ["training.progress=false", "training.device=cpu"]
     own = [override.format(**indexes) for override in given]
-    monkeypatch.setattr(
-        sys, "argv", ["train.py", f"experiment={name}", f"index.directory={indexes['flat']}", *own, *small, *quiet]
-    )
-    monkeypatch.chdir(tmp_path)
-    runpy.run_path(str(ROOT / "scripts" / "train.py"), run_name="__main__")
-    (row,) = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    chosen = [f"experiment={name}", f"index.directory={indexes['flat']}", *own]
+    assert run_script("train", *chosen, *small, *quiet, folder=tmp_path) == 0
+    (row,) = [json.loads(line) for line in (tmp_path / "runs/run/metrics.jsonl").read_text().splitlines()]
     assert row["step"] == 1 and row["loss"] > 0
-    cfg = OmegaConf.load(tmp_path / "run" / "config.yaml")
+    cfg = OmegaConf.load(tmp_path / "runs/run/config.yaml")
     assert cfg.experiment.name == name and cfg.data.train.startswith("world_leaders:")
     assert ("distinct_top1" in row) == (cfg.model.kind != "closed_book")
     assert ("lr/query_encoder" in row) == (cfg.model.kind != "closed_book" and not cfg.retriever.freeze_query_encoder)

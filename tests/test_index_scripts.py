@@ -4,48 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from ragx.data.predictions import read_predictions
 from ragx.retriever.manifest import Manifest
 from ragx.retriever.passages import PassageStore
-from tests.scripts import run_script
-from tests.test_retriever_scripts import ANSWER, TRAIN
-from tests.test_scripts import COUNTRIES, write_corpus, write_questions
+from tests.scripts import metrics
+from tests.user_files import ANSWER, COUNTRIES, TRAIN
 
 Run = Callable[..., int]
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("user")
-    write_corpus(folder / "2016.tsv", 2016)
-    write_questions(folder / "2016.jsonl", 2016)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def run(folder: Path) -> Run:
-    return partial(run_script, folder=folder)
-
-
-@pytest.fixture(scope="module")
-def encoders(tiny_dpr: Path) -> list[str]:
-    return [f"retriever.{half}={tiny_dpr}/{half}" for half in ("query_encoder", "passage_encoder")]
-
-
-@pytest.fixture(scope="module")
-def generator(tiny_bart: Path) -> str:
-    return f"generator.checkpoint={tiny_bart}"
-
-
-def metrics(folder: Path, name: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((folder / "runs" / name / "metrics.json").read_text())
-    return found
 
 
 def test_an_index_is_edited_as_a_user_does(
@@ -83,7 +52,7 @@ def test_an_index_is_edited_as_a_user_does(
     assert "delete must name passages of the index, got 'atlantis'" in capsys.readouterr().err
 
 
-def test_each_question_sees_what_its_row_allows(run: Run, folder: Path, encoders: list[str], generator: str) -> None:
+def test_each_question_sees_what_its_row_allows(run: Run, folder: Path, encoders: list[str], bart: str) -> None:
     """`by_question`, through training, answering and scoring; a row without groups sees what is everybody's."""
     rows = [
         {"id": "now", "title": "Peru", "text": "B leads Peru.", "valid_from": "2018"},
@@ -103,7 +72,7 @@ def test_each_question_sees_what_its_row_allows(run: Run, folder: Path, encoders
     assert run("build_index", *index, into="for-dated") == 0
     mine = ["retriever.filter.by_question=[acl,as_of]", *index]
     small = ["data.train=asked.jsonl", "training.batch_size=3"]
-    assert run("train", *mine, *TRAIN, *small, generator, into="train-dated") == 0
+    assert run("train", *mine, *TRAIN, *small, bart, into="train-dated") == 0
     trained = "model.checkpoint=runs/train-dated/checkpoints/last"
     given = [trained, *ANSWER, "data.questions=asked.jsonl", "model.n_docs=5", "output=dated-answers.jsonl"]
     assert run("generate", *mine, *given, into="generate-dated") == 0
@@ -122,13 +91,13 @@ def test_each_question_sees_what_its_row_allows(run: Run, folder: Path, encoders
 
 
 def test_the_passage_encoder_learns_and_its_old_index_is_refused(
-    run: Run, folder: Path, encoders: list[str], generator: str, capsys: pytest.CaptureFixture[str]
+    run: Run, folder: Path, encoders: list[str], bart: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """`training.live_refresh`, as a user runs it: train, answer over the refreshed index, and the refusals."""
     old = ["index.directory=old", *encoders]
     assert run("build_index", *old, "data.passages=2016.tsv", into="for-live") == 0
     live = ["training.live_refresh=1", "training.query_encoder_lr=0.01", "training.steps=3"]
-    assert run("train", *old, *TRAIN, *live, generator, into="live") == 0
+    assert run("train", *old, *TRAIN, *live, bart, into="live") == 0
     last = "runs/live/checkpoints/last"
     asked = [*ANSWER, f"model.checkpoint={last}", "output=live.jsonl"]
     new = ["index.directory=runs/live/index", f"retriever.passage_encoder={last}/passage_encoder"]
@@ -143,5 +112,5 @@ def test_the_passage_encoder_learns_and_its_old_index_is_refused(
     assert run("evaluate_retrieval", *scored, *new, learned, into="live-score") == 0
     assert run("evaluate_retrieval", *scored, *old, learned, into="live-old-score") == 2
     assert "retriever must be over vectors of passage encoder" in capsys.readouterr().err
-    assert run("train", "retriever=bm25", "index=bm25", *TRAIN, *live, generator, into="live-bm25") == 2
+    assert run("train", "retriever=bm25", "index=bm25", *TRAIN, *live, bart, into="live-bm25") == 2
     assert "training.live_refresh must be 0 but with retriever.kind dense and no reranker" in capsys.readouterr().err

@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -18,39 +16,10 @@ from ragx.generator.seq2seq import Seq2SeqGenerator
 from ragx.retriever.manifest import Manifest
 from ragx.retriever.tower import Tower
 from ragx.training.checkpoint import read_record
-from tests.scripts import run_script
-from tests.test_scripts import COUNTRIES, leader, write_corpus, write_questions
+from tests.scripts import metrics
+from tests.user_files import ANSWER, COUNTRIES, TRAIN, leader
 
 Run = Callable[..., int]
-TRAIN = ["data.train=2016.jsonl", "model.kind=rag_token", "model.n_docs=2", "training.steps=2", "training.batch_size=2",
-         "training.warmup_steps=0", "training.progress=false", "training.device=cpu"]  # fmt: skip
-ANSWER = ["data.questions=2016.jsonl", "decoding.num_beams=2", "decoding.max_length=4", "decoding.device=cpu"]
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("user")
-    write_corpus(folder / "2016.tsv", 2016)
-    write_questions(folder / "2016.jsonl", 2016)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def run(folder: Path) -> Run:
-    return partial(run_script, folder=folder)
-
-
-@pytest.fixture(scope="module")
-def encoders(tiny_dpr: Path) -> list[str]:
-    return [
-        f"retriever.query_encoder={tiny_dpr}/query_encoder",
-        f"retriever.passage_encoder={tiny_dpr}/passage_encoder",
-    ]
-
-
-@pytest.fixture(scope="module")
-def generator(tiny_bart: Path) -> str:
-    return f"generator.checkpoint={tiny_bart}"
 
 
 @pytest.fixture(scope="module")
@@ -66,17 +35,12 @@ def ranker(uncased_tokenizer: PreTrainedTokenizerFast, tmp_path_factory: pytest.
     return folder
 
 
-def metrics(folder: Path, name: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((folder / "runs" / name / "metrics.json").read_text())
-    return found
-
-
-def test_bm25_is_trained_over_as_any_retriever(run: Run, folder: Path, generator: str) -> None:
+def test_bm25_is_trained_over_as_any_retriever(run: Run, folder: Path, bart: str) -> None:
     words = ["retriever=bm25", "index=bm25", "index.directory=words"]
     built = ["data.passages=2016.tsv", "+index.parameters.k1=0.9", "+index.parameters.b=0.4"]
     assert run("build_index", *words, *built, into="build-words") == 0
     assert Manifest.read(folder / "words").parameters == {"k1": 0.9, "b": 0.4, "word": r"(?u)\w+"}
-    assert run("train", *words, *TRAIN, generator, into="train-words") == 0
+    assert run("train", *words, *TRAIN, bart, into="train-words") == 0
     record = read_record(folder / "runs/train-words/checkpoints/last")
     assert list(record["parts"]) == ["generator"]
     assert record["index"]["fingerprint"] == Manifest.read(folder / "words").fingerprint
@@ -97,7 +61,7 @@ def test_bm25_is_trained_over_as_any_retriever(run: Run, folder: Path, generator
     assert metrics(folder, "alone")["success_at"]["1"]["value"] == 1.0
 
 
-def test_passages_that_are_given_are_read_in_place_of_a_search(run: Run, folder: Path, generator: str) -> None:
+def test_passages_that_are_given_are_read_in_place_of_a_search(run: Run, folder: Path, bart: str) -> None:
     """FAULTS B3, through the scripts: no retriever, no index, with scores and without."""
     rows = [
         {
@@ -109,7 +73,7 @@ def test_passages_that_are_given_are_read_in_place_of_a_search(run: Run, folder:
     ]
     (folder / "given.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     given = ["retriever=given", "retriever.given=given.jsonl", "index.directory=nowhere"]
-    assert run("train", *given, *TRAIN, generator, into="train-given") == 0
+    assert run("train", *given, *TRAIN, bart, into="train-given") == 0
     trained = "model.checkpoint=runs/train-given/checkpoints/last"
     assert run("generate", *given, *ANSWER, trained, "output=given-answers.jsonl", into="generate-given") == 0
     found = {p.query: p.passages for p in read_predictions(folder / "given-answers.jsonl")}
@@ -119,10 +83,10 @@ def test_passages_that_are_given_are_read_in_place_of_a_search(run: Run, folder:
 
 
 def test_a_model_trained_over_an_index_reads_given_passages(
-    run: Run, folder: Path, encoders: list[str], generator: str, capsys: pytest.CaptureFixture[str]
+    run: Run, folder: Path, encoders: list[str], bart: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run("build_index", *encoders, "data.passages=2016.tsv", "index.directory=dense", into="build-dense") == 0
-    assert run("train", *encoders, *TRAIN, generator, "index.directory=dense", into="train-dense") == 0
+    assert run("train", *encoders, *TRAIN, bart, "index.directory=dense", into="train-dense") == 0
     (folder / "one.jsonl").write_text(
         "".join(json.dumps({"query": f"Who leads {c}?", "passages": ["a", "b"]}) + "\n" for c in COUNTRIES)
     )
@@ -137,19 +101,19 @@ def test_a_model_trained_over_an_index_reads_given_passages(
     assert "bad.jsonl:1: passages[0].text: must be text, got 3" in capsys.readouterr().err
 
 
-def test_a_hybrid_is_built_trained_and_scored(run: Run, folder: Path, encoders: list[str], generator: str) -> None:
+def test_a_hybrid_is_built_trained_and_scored(run: Run, folder: Path, encoders: list[str], bart: str) -> None:
     hybrid = ["retriever=hybrid", *encoders, "index.directory=both"]
     assert run("build_index", *hybrid, "data.passages=2016.tsv", into="build-both") == 0
     assert (
         Manifest.read(folder / "both").passages_fingerprint == Manifest.read(folder / "both-bm25").passages_fingerprint
     )
-    assert run("train", *hybrid, *TRAIN, generator, into="train-both") == 0
+    assert run("train", *hybrid, *TRAIN, bart, into="train-both") == 0
     trained = "model.checkpoint=runs/train-both/checkpoints/last"
     assert run("generate", *hybrid, *ANSWER, trained, "output=both.jsonl", into="generate-both") == 0
     assert len(read_predictions(folder / "both.jsonl")) == len(COUNTRIES)
     before = folder / "runs/train-both/checkpoints/last/query_encoder/model.safetensors"
     ranks = ["retriever.fusion.method=reciprocal_rank", "training.steps=1"]
-    assert run("train", *hybrid, *TRAIN, generator, *ranks, into="train-ranks") == 0
+    assert run("train", *hybrid, *TRAIN, bart, *ranks, into="train-ranks") == 0
     assert read_record(folder / "runs/train-ranks/checkpoints/last")["freeze_query_encoder"] is True
     assert read_record(folder / "runs/train-both/checkpoints/last")["freeze_query_encoder"] is False
     start = Path(encoders[0].partition("=")[2]) / "model.safetensors"
@@ -157,7 +121,7 @@ def test_a_hybrid_is_built_trained_and_scored(run: Run, folder: Path, encoders: 
 
 
 def test_a_reranker_shows_its_lift(
-    run: Run, folder: Path, encoders: list[str], generator: str, ranker: Path, capsys: pytest.CaptureFixture[str]
+    run: Run, folder: Path, encoders: list[str], bart: str, ranker: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     asked = ["data.questions=2016.jsonl", "data.passages=2016.tsv", "success_at=[1,2]", "index.directory=dense"]
     reranked = [*encoders, f"retriever.reranker.checkpoint={ranker}", "retriever.reranker.device=cpu"]
@@ -168,7 +132,7 @@ def test_a_reranker_shows_its_lift(
         after, before = (table["success_at"][k]["value"] for table in (found, found["before"]))
         assert found["lift"][f"success_at.{k}"]["value"] == pytest.approx(after - before)
     assert "success_at.1 before" in capsys.readouterr().out
-    small = ["model.kind=rag_sequence", "model.n_docs=2", generator, "index.directory=dense", "output=ranked.jsonl"]
+    small = ["model.kind=rag_sequence", "model.n_docs=2", bart, "index.directory=dense", "output=ranked.jsonl"]
     assert run("generate", *ANSWER, *small, *reranked, into="generate-ranked") == 0
     assert run("evaluate_retrieval", *asked, *encoders, into="plain") == 0
     assert found["before"]["success_at"] == metrics(folder, "plain")["success_at"]
@@ -212,14 +176,14 @@ def test_an_index_is_not_built_of_given_passages(run: Run, folder: Path, capsys:
 
 
 def test_what_is_missing_is_told_before_any_weights_are_read(
-    run: Run, encoders: list[str], generator: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    run: Run, encoders: list[str], bart: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """FAULTS C3: no index, or no library for what was asked; each in one line, with the command."""
     assert run("build_index", *encoders, "data.passages=2016.tsv", "index.directory=dense", into="for-missing") == 0
     capsys.readouterr()
     for part in (Tower, Seq2SeqGenerator):
         monkeypatch.setattr(part, "from_pretrained", lambda *_, **__: pytest.fail("weights were read"))
-    small = ["model.kind=rag_sequence", "model.n_docs=2", generator, *encoders, *ANSWER]
+    small = ["model.kind=rag_sequence", "model.n_docs=2", bart, *encoders, *ANSWER]
     for words in (["index.directory=nowhere"], ["retriever=hybrid", "index.directory=nowhere", *encoders]):
         assert run("generate", *small, *words, into="no-index") == 2
         told = capsys.readouterr().err
@@ -232,12 +196,12 @@ def test_what_is_missing_is_told_before_any_weights_are_read(
 
 
 def test_shards_without_ray_are_one_line_with_the_command(
-    run: Run, encoders: list[str], generator: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    run: Run, encoders: list[str], bart: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """FAULTS C3: what is missing is named with what installs it, and shards=0 needs none of it (D2)."""
     monkeypatch.setitem(sys.modules, "ray", None)
     assert run("build_index", *encoders, "data.passages=2016.tsv", "index.directory=dense", into="for-shards") == 0
-    small = ["model.kind=rag_sequence", "model.n_docs=2", generator, "index.directory=dense", *encoders, *ANSWER]
+    small = ["model.kind=rag_sequence", "model.n_docs=2", bart, "index.directory=dense", *encoders, *ANSWER]
     assert run("generate", *small, "retriever.shards=2", into="shards") == 2
     assert "ray must be installed to use actors, got none. Run: pip install 'ragx[ray]'" in capsys.readouterr().err
     assert run("generate", *small, "retriever.shards=0", "output=unsharded.jsonl", into="no-shards") == 0

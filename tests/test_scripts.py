@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,63 +16,16 @@ from ragx.data.predictions import read_predictions
 from ragx.evaluation.answers import exact_match
 from ragx.retriever.manifest import Manifest
 from ragx.training.checkpoint import read_record
-from tests.scripts import ROOT, run_script
+from tests.scripts import ROOT
+from tests.user_files import COUNTRIES, leader
 
-COUNTRIES = ["Peru", "Chile", "France", "Japan", "Kenya", "Norway"]
 Run = Callable[..., int]
 
 
-def leader(country: str, year: int) -> str:
-    return f"{country[:3]}{year % 10}"
-
-
-def write_corpus(path: Path, year: int) -> None:
-    with path.open("w", newline="") as handle:
-        rows = csv.writer(handle, delimiter="\t")
-        rows.writerow(["id", "text", "title"])
-        for country in COUNTRIES:
-            rows.writerow([country.lower(), f"The leader of {country} is {leader(country, year)}.", country])
-
-
-def write_questions(path: Path, year: int) -> None:
-    rows = [
-        {
-            "id": f"q-{c}",
-            "question": f"Who leads {c}?",
-            "answers": [leader(c, year)],
-            "gold": [[c.lower(), str(year), "0"]],
-        }
-        for c in COUNTRIES
-    ]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-
-
 @pytest.fixture(scope="module")
-def parts(tiny_bart: Path, tiny_dpr: Path) -> dict[str, list[str]]:
+def parts(encoders: list[str], bart: str) -> dict[str, list[str]]:
     """Overrides that put the tiny checkpoints in place of the embedded ones, by group."""
-    return {
-        "retriever": [
-            f"retriever.query_encoder={tiny_dpr}/query_encoder",
-            f"retriever.passage_encoder={tiny_dpr}/passage_encoder",
-        ],
-        "generator": [f"generator.checkpoint={tiny_bart}"],
-    }
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A user's folder: two editions of a corpus as TSV and questions on each as JSONL."""
-    folder = tmp_path_factory.mktemp("user")
-    for year in (2016, 2018):
-        write_corpus(folder / f"{year}.tsv", year)
-        write_questions(folder / f"{year}.jsonl", year)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def run(folder: Path) -> Run:
-    """Runs a script in the user's folder; returns its exit status."""
-    return partial(run_script, folder=folder)
+    return {"retriever": encoders, "generator": [bart]}
 
 
 @pytest.fixture(scope="module")

@@ -37,6 +37,19 @@ class Document:
     valid_to: str | None = None
     acl: tuple[str, ...] = ()
 
+    @classmethod
+    def of(cls, passage: Passage) -> Document:
+        """A passage to be cut further, under its own source and version."""
+        return cls(
+            source=passage.source,
+            version=passage.version,
+            title=passage.title,
+            text=passage.text,
+            valid_from=passage.valid_from,
+            valid_to=passage.valid_to,
+            acl=passage.acl,
+        )
+
 
 def chunk_words(text: str, *, size: int = 100) -> list[tuple[int, int]]:
     """Code point spans [start, end) of disjoint chunks of `size` words.

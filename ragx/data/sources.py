@@ -72,16 +72,7 @@ def cut(passages: Iterable[Passage], *, words: int = 100, chunker: Chunker | Non
         ConfigError: see `passages_of`.
     """
     for article in passages:
-        document = Document(
-            source=article.source,
-            version=article.version,
-            title=article.title,
-            text=article.text,
-            valid_from=article.valid_from,
-            valid_to=article.valid_to,
-            acl=article.acl,
-        )
-        for passage in passages_of(document, size=words, chunker=chunker):
+        for passage in passages_of(Document.of(article), size=words, chunker=chunker):
             yield passage if article.chunk == DEFAULT_CHUNK else _within(passage, article)
 
 

@@ -94,17 +94,9 @@ def decoder(decode: Callable[[Batch], Answers]) -> Decode:
     """`decode` as a function of what a `Batch` is made of."""
 
     @wraps(decode)
-    def checked(
-        generator: Generator,
-        encoded: Any,
-        doc_logprobs: Tensor,
-        *,
-        settings: DecodingSettings,
-        allowed: AllowedTokens | None = None,
-        seeds: Sequence[int] = (),
-    ) -> Answers:
+    def checked(generator: Generator, encoded: Any, doc_logprobs: Tensor, **options: Any) -> Answers:
         with torch.no_grad():
-            return decode(Batch(generator, encoded, doc_logprobs, settings, allowed, seeds))
+            return decode(Batch(generator, encoded, doc_logprobs, **options))
 
     return checked
 

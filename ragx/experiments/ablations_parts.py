@@ -122,16 +122,8 @@ def _cut(cfg: Ablate, sweep: Path) -> DataConfig:
 def _pieces(passages: Any, size: int) -> Iterator[Passage]:
     """Each passage in pieces of `size` words; a piece is named after the passage it was cut from."""
     for passage in passages:
-        whole = Document(
-            source=f"{passage.source}#{passage.chunk}",
-            version=passage.version,
-            title=passage.title,
-            text=passage.text,
-            valid_from=passage.valid_from,
-            valid_to=passage.valid_to,
-            acl=passage.acl,
-        )
-        yield from passages_of(whole, size=size)
+        whole = replace(passage, source=f"{passage.source}#{passage.chunk}")
+        yield from passages_of(Document.of(whole), size=size)
 
 
 @contextmanager

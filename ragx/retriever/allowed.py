@@ -1,4 +1,4 @@
-"""Which rows a search may look at, in the forms that searches want."""
+"""Which rows a search may look at, in the forms that searches want, and how many it finds."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ragx.errors import ConfigError
 from ragx.retriever.native import faiss
 
 
@@ -32,3 +33,18 @@ class Allowed:
     def selector(self) -> Any:
         """For FAISS; lives no longer than this object."""
         return faiss.IDSelectorBitmap(len(self.mask), faiss.swig_ptr(self._bits))
+
+
+def n_found(n_docs: int, count: int, allowed: Allowed | None) -> int:
+    """How many of `count` rows a search for `n_docs` finds: that many, or all that are allowed where those are fewer.
+
+    Raises:
+        ConfigError: `n_docs` below 1 or beyond `count`, or no row allowed.
+    """
+    if not 1 <= n_docs <= count:
+        raise ConfigError([f"n_docs must lie between 1 and the {count} passages of the index, got {n_docs}."])
+    if allowed is None:
+        return n_docs
+    if not allowed.count:
+        raise ConfigError([f"filter must allow at least one of the {count} passages, got none. Widen it."])
+    return min(n_docs, allowed.count)

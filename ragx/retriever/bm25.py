@@ -12,14 +12,12 @@ from __future__ import annotations
 import logging
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import bm25s
 import numpy as np
-from torch import Tensor
 
 from ragx import atomic
 from ragx.errors import ConfigError, DataError, IndexMismatchError
@@ -27,9 +25,11 @@ from ragx.filters import PassageFilter
 from ragx.records import Passage, PassageKey, Retrieved
 from ragx.retriever import deletions
 from ragx.retriever import manifest as manifests
-from ragx.retriever.allowed import Allowed
+from ragx.retriever.allowed import Allowed, n_found
+from ragx.retriever.filtered import Asked, FilteredRetriever
 from ragx.retriever.manifest import Manifest
 from ragx.retriever.passages import PassageStore
+from ragx.retriever.visible import VisibleRows
 
 PASSAGES_FOLDER = "passages"
 SCORES_FOLDER = "bm25"
@@ -59,13 +59,16 @@ def _words(text: str) -> list[str]:
     return re.findall(_WORD, text.lower())
 
 
-class BM25Retriever:
-    """Finds passages by words; implements `ragx.protocols.Retriever`. Safe to ask from many threads.
+class BM25Retriever(FilteredRetriever):
+    """Finds the passages with the largest BM25 scores, ties by row; implements `ragx.protocols.Retriever`.
+
+    Reads no `query_embeds`. A query without a known word scores 0 everywhere and gets the first rows. Safe to ask from
+    many threads.
 
     Args:
         manifest, passages, scorer: of one folder, as opened.
         deleted: keys that are hidden though their rows are there.
-        passage_filter: narrows every search, whatever the search itself asks for.
+        passage_filter: see `FilteredRetriever`.
     """
 
     def __init__(
@@ -77,10 +80,9 @@ class BM25Retriever:
         deleted: frozenset[PassageKey] = frozenset(),
         passage_filter: PassageFilter | None = None,
     ) -> None:
+        super().__init__(passage_filter)
         self.manifest, self.passages, self._scorer = manifest, passages, scorer
-        self.deleted, self._filter = deleted, passage_filter
-        self._hidden = sorted(passages.rows_of(deleted).values()) if deleted else []
-        self._allowed = lru_cache(maxsize=8)(self._rows)
+        self.deleted, self._visible = deleted, VisibleRows(passages, deleted)
 
     @classmethod
     def build(
@@ -163,34 +165,14 @@ class BM25Retriever:
         return self.manifest.edition
 
     def __len__(self) -> int:
-        return self.manifest.count - len(self._hidden)
+        return len(self._visible)
 
-    def retrieve(
-        self,
-        queries: Sequence[str],
-        n_docs: int,
-        *,
-        query_embeds: Tensor | None = None,
-        passage_filter: PassageFilter | None = None,
-    ) -> Retrieved:
-        """The `n_docs` passages with the largest BM25 score for each of B queries, ties by row; fewer where fewer are
-        allowed.
-
-        `query_embeds` is not used. A query without a known word scores 0 everywhere and gets the first rows.
-
-        Raises:
-            ConfigError: `n_docs` below 1 or beyond the corpus, or no passage allowed.
-        """
-        if not 1 <= n_docs <= self.manifest.count:
-            count = self.manifest.count
-            raise ConfigError([f"n_docs must lie between 1 and the {count} passages of the index, got {n_docs}."])
-        allowed = self.allowed(passage_filter)
-        ranked = [self.rank(self.scores(query), n_docs, allowed) for query in queries]
+    def _find(self, asked: Asked) -> Retrieved:
+        allowed = self._visible.allowed(asked.filters)
+        ranked = [self.rank(self.scores(query), asked.n_docs, allowed) for query in asked.queries]
         rows = np.stack([found for found, _ in ranked])
-        width = rows.shape[1]
-        passages = self.passages.take(rows.ravel())
         return Retrieved(
-            passages=[passages[start : start + width] for start in range(0, len(passages), width)],
+            passages=self.passages.take_each(rows),
             rows=rows,
             doc_embeds=None,
             doc_scores=np.stack([scores for _, scores in ranked]),
@@ -208,26 +190,11 @@ class BM25Retriever:
     def rank(scores: np.ndarray, n_docs: int, allowed: Allowed | None = None) -> tuple[np.ndarray, np.ndarray]:
         """The rows of the `n_docs` largest `scores` (N,) that are allowed, int64, best first, ties by row; and those.
 
-        Raises:
-            ConfigError: none is allowed.
+        Errors as of `n_found`.
         """
+        n_docs = n_found(n_docs, len(scores), allowed)
         rows = np.arange(len(scores)) if allowed is None else np.flatnonzero(allowed.mask)
-        if not len(rows):
-            raise ConfigError([f"filter must allow at least one of the {len(scores)} passages, got none. Widen it."])
-        n_docs = min(n_docs, len(rows))
         edge = np.partition(scores[rows], len(rows) - n_docs)[len(rows) - n_docs]
         rows = rows[scores[rows] >= edge]
         rows = rows[np.lexsort((rows, -scores[rows]))[:n_docs]]
         return rows.astype(np.int64), scores[rows]
-
-    def allowed(self, passage_filter: PassageFilter | None) -> Allowed | None:
-        """The rows that the filters allow and that are not deleted; None where those are all rows."""
-        asked = (self._filter, passage_filter)
-        return self._allowed(frozenset(one for one in asked if one is not None and one.restricts))
-
-    def _rows(self, filters: frozenset[PassageFilter]) -> Allowed | None:
-        mask = np.ones(len(self.passages), dtype=bool)
-        mask[self._hidden] = False
-        for one in filters:
-            mask &= self.passages.mask(one)
-        return None if mask.all() else Allowed(mask)

@@ -13,12 +13,10 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from torch import Tensor
-
-from ragx.errors import ShapeError
 from ragx.filters import PassageFilter
 from ragx.records import Passage, PassageKey, Retrieved
 from ragx.retriever.edition import Edition
+from ragx.retriever.filtered import Asked, FilteredRetriever
 from ragx.retriever.manifest import Manifest
 from ragx.retriever.passage_encoder import PassageEncoder
 from ragx.retriever.passages import PassageStore
@@ -26,12 +24,14 @@ from ragx.retriever.passages import PassageStore
 _logger = logging.getLogger(__name__)
 
 
-class DenseRetriever:
-    """Finds passages by inner product; implements `ragx.protocols.Retriever`. Safe to ask from many threads.
+class DenseRetriever(FilteredRetriever):
+    """Finds the passages with the largest q.d, ties by row; implements `ragx.protocols.Retriever`.
+
+    Searches by `query_embeds` alone. Safe to ask from many threads.
 
     Args:
         edition: what it searches first.
-        passage_filter: narrows every search, whatever the search itself asks for.
+        passage_filter: see `FilteredRetriever`.
         open_edition: opens those it is swapped for; `Edition.open`, or another with its arguments and promises.
     """
 
@@ -42,7 +42,8 @@ class DenseRetriever:
         passage_filter: PassageFilter | None = None,
         open_edition: Callable[..., Edition] = Edition.open,
     ) -> None:
-        self._edition, self._filter, self._open = edition, passage_filter, open_edition
+        super().__init__(passage_filter)
+        self._edition, self._open = edition, open_edition
         self._changing = threading.Lock()
 
     @classmethod
@@ -134,36 +135,12 @@ class DenseRetriever:
     def __len__(self) -> int:
         return len(self._edition)
 
-    def retrieve(
-        self,
-        queries: Sequence[str],
-        n_docs: int,
-        *,
-        query_embeds: Tensor | None = None,
-        passage_filter: PassageFilter | None = None,
-    ) -> Retrieved:
-        """The `n_docs` passages with the largest q.d for each of B queries, ties by row; fewer where fewer are allowed.
-
-        Args:
-            queries: B texts; a dense retriever searches by `query_embeds` alone.
-            query_embeds: q(x), (B, D), any device and dtype; no gradient is kept.
-            passage_filter: narrows this search, and the retriever's own filter too.
-
-        Raises:
-            ShapeError: `query_embeds` missing, of another shape, or not finite.
-            ConfigError: `n_docs` below 1 or beyond the corpus, or no passage allowed.
-        """
-        if query_embeds is None or len(query_embeds) != len(queries):
-            shape = None if query_embeds is None else tuple(query_embeds.shape)
-            raise ShapeError(f"query_embeds must hold one vector for each of {len(queries)} queries, got {shape}.")
+    def _find(self, asked: Asked) -> Retrieved:
+        vectors = asked.vectors()
         edition = self._edition  # read once: everything below is of one edition
-        allowed = edition.allowed((self._filter, passage_filter))
-        searched = query_embeds.detach().float().cpu().numpy()
-        rows, scores = edition.index.search(searched, n_docs, allowed=allowed)
-        found = edition.passages.take(rows.ravel())
-        width = rows.shape[1]
+        rows, scores = edition.index.search(vectors, asked.n_docs, allowed=edition.visible.allowed(asked.filters))
         return Retrieved(
-            passages=[found[start : start + width] for start in range(0, len(found), width)],
+            passages=edition.passages.take_each(rows),
             rows=rows,
             doc_embeds=edition.index.embeddings.rows(rows),
             doc_scores=scores,

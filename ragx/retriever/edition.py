@@ -6,19 +6,15 @@ swap that replaces the reference to it replaces everything at once. What it maps
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from ragx.errors import DataError, IndexMismatchError
-from ragx.filters import PassageFilter
 from ragx.records import Passage, PassageKey
 from ragx.retriever import deletions
 from ragx.retriever import manifest as manifests
-from ragx.retriever.allowed import Allowed
 from ragx.retriever.embeddings import Embeddings
 from ragx.retriever.index import VectorIndex
 from ragx.retriever.manifest import Manifest
@@ -26,11 +22,11 @@ from ragx.retriever.passage_encoder import PassageEncoder
 from ragx.retriever.passages import PassageStore
 from ragx.retriever.some_passages import SomePassages
 from ragx.retriever.spot_check import require_vectors_of
+from ragx.retriever.visible import VisibleRows
 
 EMBEDDINGS_FILE = "embeddings.npy"
 INDEX_FILE = "index.faiss"
 PASSAGES_FOLDER = "passages"
-_FILTERS = 8  # whose rows are remembered
 
 
 class Edition:
@@ -40,6 +36,7 @@ class Edition:
         directory, manifest, passages, index: as opened.
         fingerprint: of the manifest, and of what was deleted since the build.
         deleted: keys that are hidden though their rows are there.
+        visible: the rows that are not hidden.
     """
 
     def __init__(
@@ -53,9 +50,7 @@ class Edition:
         self.directory, self.manifest, self.passages, self.index = directory, manifest, passages, index
         self.deleted = deleted
         self.fingerprint = deletions.fingerprint(manifest.fingerprint, deleted)
-        self._hidden = sorted(passages.rows_of(deleted).values()) if deleted else []
-        self._allowed: OrderedDict[frozenset[PassageFilter], Allowed | None] = OrderedDict()
-        self._lock = threading.Lock()
+        self.visible = VisibleRows(passages, deleted)
 
     @classmethod
     def open(cls, directory: str | Path, *, verify_hashes: bool | None = None, device: str = "cpu") -> Edition:
@@ -84,7 +79,7 @@ class Edition:
         return cls(directory, manifest, passages, index, deletions.read(directory))
 
     def __len__(self) -> int:
-        return len(self.passages) - len(self._hidden)
+        return len(self.visible)
 
     def without(self, keys: Iterable[PassageKey]) -> Edition:
         """This edition with the passages `keys` deleted, on disk and in what is returned.
@@ -106,30 +101,9 @@ class Edition:
 
     def remaining(self) -> Sequence[Passage]:
         """The passages that are not deleted, in the order of their rows; what the next index is built from."""
-        if not self._hidden:
+        if not self.visible.hidden:
             return self.passages
-        return SomePassages(self.passages, np.delete(np.arange(len(self.passages)), self._hidden))
-
-    def allowed(self, filters: Iterable[PassageFilter | None]) -> Allowed | None:
-        """The rows that all of `filters` allow and that are not deleted; None where those are all rows."""
-        asked = frozenset(one for one in filters if one is not None and one.restricts)
-        with self._lock:
-            if asked in self._allowed:
-                self._allowed.move_to_end(asked)
-                return self._allowed[asked]
-        rows = self._rows(asked)  # outside the lock: no search waits for another's filter
-        with self._lock:
-            self._allowed[asked] = rows
-            if len(self._allowed) > _FILTERS:
-                self._allowed.popitem(last=False)
-        return rows
-
-    def _rows(self, filters: frozenset[PassageFilter]) -> Allowed | None:
-        mask = np.ones(len(self.passages), dtype=bool)
-        mask[self._hidden] = False
-        for one in filters:
-            mask &= self.passages.mask(one)
-        return None if mask.all() else Allowed(mask)
+        return SomePassages(self.passages, np.delete(np.arange(len(self.passages)), self.visible.hidden))
 
     def require_encoder(self, passage_encoder: PassageEncoder) -> None:
         """Compares `passage_encoder` with that of the build, by fingerprint and by encoding a few passages again.

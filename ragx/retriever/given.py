@@ -11,23 +11,26 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 
 import numpy as np
-from torch import Tensor
 
 from ragx.errors import ConfigError
 from ragx.filters import PassageFilter
 from ragx.records import GivenPassages, Passage, PassageKey, Retrieved
+from ragx.retriever.filtered import Asked, FilteredRetriever
 
 
-class GivenRetriever:
-    """Finds what was given for a question, by its exact text; implements `ragx.protocols.Retriever`.
+class GivenRetriever(FilteredRetriever):
+    """Finds the best of what was given for a question, ties in the given order; implements `ragx.protocols.Retriever`.
+
+    A question is known by its exact text; `query_embeds` are not read. A question for which nothing was given, or fewer
+    than `n_docs` passages, is a ConfigError.
 
     Args:
         rankings: by question; without scores the given order is kept.
         name: of where they come from, for messages.
-        passage_filter: narrows every call, whatever the call itself asks for.
+        passage_filter: see `FilteredRetriever`.
     """
 
     def __init__(
@@ -37,7 +40,8 @@ class GivenRetriever:
         name: str = "the given passages",
         passage_filter: PassageFilter | None = None,
     ) -> None:
-        self._name, self._rows, self._filter = name, dict[PassageKey, int](), passage_filter
+        super().__init__(passage_filter)
+        self._name, self._rows = name, dict[PassageKey, int]()
         self._found: dict[str, list[tuple[Passage, float]]] = {}
         digest = hashlib.sha256()
         for query, ranking in rankings.items():
@@ -59,26 +63,14 @@ class GivenRetriever:
         """How many passages every question has at least."""
         return min(len(pairs) for pairs in self._found.values())
 
-    def retrieve(
-        self,
-        queries: Sequence[str],
-        n_docs: int,
-        *,
-        query_embeds: Tensor | None = None,
-        passage_filter: PassageFilter | None = None,
-    ) -> Retrieved:
-        """The `n_docs` best given passages of each of B queries, ties in the given order; `query_embeds` is not used.
-
-        Raises:
-            ConfigError: a query for which nothing was given, or fewer than `n_docs` passages.
-        """
+    def _find(self, asked: Asked) -> Retrieved:
+        n_docs = asked.n_docs
         if n_docs < 1:
             raise ConfigError([f"n_docs must be >= 1, got {n_docs}."])
-        filters = [one for one in (self._filter, passage_filter) if one is not None and one.restricts]
-        found = [self._ranked(query, filters)[:n_docs] for query in queries]
-        for query, pairs in zip(queries, found, strict=True):
+        found = [self._ranked(query, asked.filters)[:n_docs] for query in asked.queries]
+        for query, pairs in zip(asked.queries, found, strict=True):
             if len(pairs) < n_docs:
-                what = "passages given" if not filters else "given passages that the filter leaves"
+                what = "passages given" if not asked.filters else "given passages that the filter leaves"
                 raise ConfigError(
                     [f"n_docs must be at most {len(pairs)}, the {what} for {query!r}, got {n_docs}. Ask for fewer."]
                 )
@@ -90,7 +82,7 @@ class GivenRetriever:
             index_fingerprint=self.fingerprint,
         )
 
-    def _ranked(self, query: str, filters: Sequence[PassageFilter]) -> list[tuple[Passage, float]]:
+    def _ranked(self, query: str, filters: Collection[PassageFilter]) -> list[tuple[Passage, float]]:
         if query not in self._found:
             known = f"the {len(self._found)} questions of {self._name}"
             raise ConfigError([f"query must be one of {known}, letter by letter, got {query!r}. Add it there."])

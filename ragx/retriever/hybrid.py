@@ -13,14 +13,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
-from torch import Tensor
 
-from ragx.errors import ConfigError, ShapeError
+from ragx.errors import ConfigError
 from ragx.filters import PassageFilter
 from ragx.records import Retrieved
 from ragx.retriever import fusion
@@ -28,6 +26,7 @@ from ragx.retriever.allowed import Allowed
 from ragx.retriever.bm25 import BM25Retriever
 from ragx.retriever.edition import Edition
 from ragx.retriever.exact import products
+from ragx.retriever.filtered import Asked, FilteredRetriever
 from ragx.retriever.manifest import Manifest
 from ragx.retriever.passage_encoder import PassageEncoder
 from ragx.retriever.passages import PassageStore
@@ -72,13 +71,15 @@ class FusionSettings:
             raise ConfigError(problems)
 
 
-class HybridRetriever:
-    """Finds passages by vectors and by words; implements `ragx.protocols.Retriever`. Safe to ask from many threads.
+class HybridRetriever(FilteredRetriever):
+    """Finds the passages with the largest fused scores, ties by row; implements `ragx.protocols.Retriever`.
+
+    Safe to ask from many threads.
 
     Args:
         dense, words: over the same passages.
         settings: how they are fused.
-        passage_filter: narrows every search, whatever the search itself asks for.
+        passage_filter: see `FilteredRetriever`.
 
     Raises:
         IndexMismatchError: other passages, or another order of them.
@@ -96,7 +97,8 @@ class HybridRetriever:
         if not words.deleted <= dense.deleted:  # what is gone from one is gone from both
             gone = dense.deleted | words.deleted
             dense = Edition(dense.directory, dense.manifest, dense.passages, dense.index, gone)
-        self._dense, self._words, self._settings, self._filter = dense, words, settings, passage_filter
+        super().__init__(passage_filter)
+        self._dense, self._words, self._settings = dense, words, settings
         named = json.dumps([dense.fingerprint, words.fingerprint, asdict(settings)])
         self._fingerprint = hashlib.sha256(named.encode()).hexdigest()
 
@@ -143,30 +145,9 @@ class HybridRetriever:
     def __len__(self) -> int:
         return len(self._dense)
 
-    def retrieve(
-        self,
-        queries: Sequence[str],
-        n_docs: int,
-        *,
-        query_embeds: Tensor | None = None,
-        passage_filter: PassageFilter | None = None,
-    ) -> Retrieved:
-        """The `n_docs` passages with the largest fused score for each of B queries, ties by row; fewer where fewer are
-        allowed.
-
-        Args:
-            query_embeds: q(x), (B, D); no gradient is kept.
-            passage_filter: narrows this search, and the retriever's own filter too.
-
-        Raises:
-            ShapeError: `query_embeds` missing, of another shape, or not finite.
-            ConfigError: `n_docs` below 1 or beyond the corpus, or no passage allowed.
-        """
-        if query_embeds is None or len(query_embeds) != len(queries):
-            shape = None if query_embeds is None else tuple(query_embeds.shape)
-            raise ShapeError(f"query_embeds must hold one vector for each of {len(queries)} queries, got {shape}.")
-        vectors = query_embeds.detach().float().cpu().numpy()
-        allowed = self._dense.allowed((self._filter, passage_filter))
+    def _find(self, asked: Asked) -> Retrieved:
+        vectors, n_docs = asked.vectors(), asked.n_docs
+        allowed = self._dense.visible.allowed(asked.filters)
         count = len(self._dense.passages)
         wide = min(count, max(n_docs, self._settings.candidates))
         fetch = wide if 1 <= n_docs <= count else n_docs  # which the index refuses
@@ -174,14 +155,13 @@ class HybridRetriever:
         width = min(n_docs, by_vector.shape[1])
         fused = [
             self._fuse(query, vector, rows, width, allowed)
-            for query, vector, rows in zip(queries, vectors, by_vector, strict=True)
+            for query, vector, rows in zip(asked.queries, vectors, by_vector, strict=True)
         ]
         rows, scores, offsets = (np.stack(part) for part in zip(*fused, strict=True))
-        passages = self.passages.take(rows.ravel())
         weighted = self._settings.method == "weighted"
         embeds = np.float32(self._settings.weight) * self._dense.index.embeddings.rows(rows) if weighted else None
         return Retrieved(
-            passages=[passages[start : start + width] for start in range(0, len(passages), width)],
+            passages=self.passages.take_each(rows),
             rows=rows,
             doc_embeds=embeds,
             doc_scores=scores,

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ragx.errors import ConfigError, ShapeError
-from ragx.retriever.allowed import Allowed
+from ragx.errors import ShapeError
+from ragx.retriever.allowed import Allowed, n_found
 from ragx.retriever.approximate import FaissSearcher
 from ragx.retriever.embeddings import Embeddings
 from ragx.retriever.exact import ExactSearcher, FlatSearcher, products, scan
@@ -118,12 +118,7 @@ class VectorIndex:
             ConfigError: `n_docs` below 1 or beyond the number of passages, or nothing allowed.
             ShapeError: `query_embeds` is not (B, D), or not finite.
         """
-        if not 1 <= n_docs <= self._count:
-            raise ConfigError([f"n_docs must lie between 1 and the {len(self)} passages of the index, got {n_docs}."])
-        if allowed is not None:
-            if not allowed.count:
-                raise ConfigError([f"filter must allow at least one of the {len(self)} passages, got none. Widen it."])
-            n_docs = min(n_docs, allowed.count)
+        n_docs = n_found(n_docs, self._count, allowed)
         self._require_shape(query_embeds)
         if self._nearly is None or (allowed is not None and allowed.share < _TOO_FEW):
             return self._search_exactly(_finite(query_embeds), n_docs, allowed)

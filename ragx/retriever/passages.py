@@ -13,6 +13,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any, overload
 
@@ -131,6 +132,11 @@ class PassageStore(Sequence[Passage]):
         columns = self._rows[wanted]
         names = list(columns)
         return [Passage.from_json(dict(zip(names, row, strict=True))) for row in zip(*columns.values(), strict=True)]
+
+    def take_each(self, rows: np.ndarray) -> list[list[Passage]]:
+        """The passages of `rows` (B, K), K for each of B queries."""
+        found = iter(self.take(rows.ravel()))
+        return [list(islice(found, rows.shape[1])) for _ in rows]
 
     def mask(self, passage_filter: PassageFilter) -> np.ndarray:
         """Which rows `passage_filter` allows, (N,) bool; the text is not read.

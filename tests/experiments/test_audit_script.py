@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import runpy
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,8 +11,8 @@ import pytest
 from ragx.data.predictions import write_predictions
 from ragx.data.tasks import write_examples
 from ragx.records import AnswerTokens, Citation, Example, Passage, Prediction, RetrievedPassage
+from tests.scripts import run_script
 
-SCRIPT = Path(__file__).parents[2] / "scripts" / "audit_citations.py"
 PERU = Passage("peru", "2018", "0", "Peru", "The leader of Peru is Vizcarra.")
 CHILE = Passage("chile", "2018", "0", "Chile", "The leader of Chile is Pinera.")
 Script = Callable[..., int]
@@ -45,7 +43,7 @@ def prediction(identity: str, answer: str, cited: Passage) -> Prediction:
 
 
 @pytest.fixture
-def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Script:
+def script(tmp_path: Path) -> Script:
     """Runs the script in a folder with predictions, a corpus and questions; returns its exit status."""
     answers = [prediction("peru", "Vizcarra", PERU), prediction("chile", "Vizcarra", CHILE)]
     write_predictions(tmp_path / "predictions.jsonl", answers)
@@ -53,16 +51,10 @@ def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Script:
     asked = [("peru", "Vizcarra", PERU), ("chile", "Pinera", CHILE)]
     examples = [Example(name, f"Who leads {name}?", (right,), "leader", (p.key,), "2018") for name, right, p in asked]
     write_examples(tmp_path / "questions.jsonl", examples)
-    monkeypatch.chdir(tmp_path)
 
     def run(*overrides: str, into: str = "run") -> int:
         given = ["predictions=predictions.jsonl", "corpus=[2018.jsonl]", "gold=questions.jsonl"]
-        monkeypatch.setattr(sys, "argv", ["audit_citations.py", f"hydra.run.dir={into}", *given, *overrides])
-        try:
-            runpy.run_path(str(SCRIPT), run_name="__main__")
-        except SystemExit as leave:
-            return int(leave.code or 0)
-        return 0
+        return run_script("audit_citations", *given, *overrides, folder=tmp_path, into=into)
 
     return run
 
@@ -72,13 +64,13 @@ def test_predictions_are_audited(script: Script, tmp_path: Path, capsys: pytest.
     assert script() == 0
     printed = capsys.readouterr().out
     assert "2 questions, 2 claims, 2 citations" in printed and "report.html" in printed
-    claims = [json.loads(line) for line in (tmp_path / "run/audit/claims.jsonl").read_text().splitlines()]
+    claims = [json.loads(line) for line in (tmp_path / "runs/run/audit/claims.jsonl").read_text().splitlines()]
     assert {claim["qid"]: claim["covered"] for claim in claims} == {"peru": True, "chile": False}
-    summary = json.loads((tmp_path / "run/audit/summary.json").read_text())
+    summary = json.loads((tmp_path / "runs/run/audit/summary.json").read_text())
     assert summary["metrics"]["answer"]["exact_match"]["value"] == 0.5
     assert summary["metrics"]["attribution"]["gain_sign_agreement"]["value"] == 1.0
     assert "finding" not in summary["counts"]
-    assert (tmp_path / "run/config.yaml").exists()
+    assert (tmp_path / "runs/run/config.yaml").exists()
 
 
 def test_exit_status_1_where_a_gate_failed(script: Script, capsys: pytest.CaptureFixture[str]) -> None:
@@ -107,8 +99,8 @@ def test_exit_status_2_on_bad_input(
 
 def test_two_audits_side_by_side(script: Script, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert script(into="first") == 0
-    assert script("compare_with=first/audit", "judge=frozen", "swapped=predictions.jsonl", into="second") == 0
+    assert script("compare_with=runs/first/audit", "judge=frozen", "swapped=predictions.jsonl", into="second") == 0
     printed = capsys.readouterr().out
     assert '"full -> not_judged": 1' not in printed and '"none -> not_judged": 1' in printed
     assert '"rate": 1.0' in printed
-    assert (tmp_path / "second/audit/diff.json").exists()
+    assert (tmp_path / "runs/second/audit/diff.json").exists()

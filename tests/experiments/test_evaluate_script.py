@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import runpy
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,8 +11,8 @@ import pytest
 from ragx.data.predictions import write_predictions
 from ragx.data.tasks import write_examples
 from ragx.records import Example, PassageKey, Prediction, RetrievedPassage
+from tests.scripts import metrics, run_script
 
-SCRIPT = Path(__file__).parents[2] / "scripts" / "evaluate.py"
 Run = Callable[..., dict[str, Any]]
 GOLD = PassageKey("p1", "psgs", "0")
 
@@ -40,19 +37,17 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
 
     def run(*overrides: str) -> dict[str, Any]:
         given = ["data=natural_questions", "data.questions=q.jsonl", "data.passages=psgs.tsv", "success_at=[1,2]"]
-        monkeypatch.setattr(sys, "argv", ["evaluate.py", "hydra.run.dir=run", *given, *overrides])
-        runpy.run_path(str(SCRIPT), run_name="__main__")
-        found: dict[str, Any] = json.loads(Path("run/metrics.json").read_text())
-        return found
+        assert run_script("evaluate", *given, *overrides, folder=tmp_path) == 0
+        return metrics(tmp_path, "run")
 
     return run
 
 
 def test_a_shuffled_file_gives_the_same_file_of_metrics(run: Run) -> None:
     first = run("predictions=p.jsonl", "compare=other.jsonl")
-    raw = Path("run/metrics.json").read_bytes()
+    raw = Path("runs/run/metrics.json").read_bytes()
     assert run("predictions=shuffled.jsonl", "compare=other.jsonl") == first
-    assert Path("run/metrics.json").read_bytes() == raw
+    assert Path("runs/run/metrics.json").read_bytes() == raw
     assert first["exact_match"]["value"] == 0.75
     difference = first["difference"]["exact_match"]
     assert (difference["value"], difference["n"]) == (0.75, 4)

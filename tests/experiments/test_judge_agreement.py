@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import runpy
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +18,7 @@ from ragx.experiments.judge_agreement import (
     read_claims,
     split,
 )
+from tests.scripts import run_script
 
 
 def row(i: int, *, supported: bool, **given: Any) -> dict[str, Any]:
@@ -102,12 +101,9 @@ def test_a_judge_is_measured_as_it_is_given(claims: list[LabelledClaim]) -> None
 
 
 def test_the_script_prints_and_writes_the_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = write(tmp_path / "rows.jsonl", [row(i, supported=i % 4 < 2) for i in range(40)])
-    script = Path(__file__).parents[2] / "scripts" / "judge_agreement.py"
-    overrides = [f"claims={path}", "tune_sets=[dev]", f"output={tmp_path}/out.json", f"hydra.run.dir={tmp_path}/run"]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", [str(script), *overrides])
-        runpy.run_path(str(script), run_name="__main__")
+    write(tmp_path / "rows.jsonl", [row(i, supported=i % 4 < 2) for i in range(40)])
+    given = ["claims=rows.jsonl", "tune_sets=[dev]", "output=out.json"]
+    assert run_script("judge_agreement", *given, folder=tmp_path) == 0
     results = json.loads((tmp_path / "out.json").read_text())
     assert results["judges"]["lexical"]["report"]["auc"] == 1.0
     assert (tmp_path / "out.md").read_text() in capsys.readouterr().out

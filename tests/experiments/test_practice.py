@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import runpy
 import shutil
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +15,7 @@ from ragx.citations.trace_records import Trace
 from ragx.errors import DataError
 from ragx.experiments.audit_inputs import read_corpus, read_gold
 from ragx.experiments.practice import PRACTICE, read_requests, run_practice, verify_frozen
+from tests.scripts import run_script
 
 EXPECTED = {
     "single-1": None, "single-2": None, "single-3": None, "multi-1": None, "multi-2": None, "multi-3": "budget",
@@ -94,24 +93,13 @@ def test_e3_proposed_answers_stop_at_the_gate_that_they_must(folder: Path) -> No
     assert all(all(found.values()) for qid, found in checks.items() if qid not in ("failure-6", "failure-7"))
 
 
-def run(name: str, *overrides: str) -> int:
-    """Runs a script as it is called; returns its exit status."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", [f"{name}.py", *overrides])
-        try:
-            runpy.run_path(str(Path(__file__).parents[2] / "scripts" / f"{name}.py"), run_name="__main__")
-        except SystemExit as leave:
-            return int(leave.code or 0)
-        return 0
-
-
 def test_composed_and_audited_by_the_scripts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The words of the configs: `failure-6` contradicts what it cites, `failure-7` cites what is no longer in force."""
-    assert run("compose", f"output={tmp_path}/composed", f"hydra.run.dir={tmp_path}/run") == 0
+    assert run_script("compose", "output=composed", folder=tmp_path) == 0
     assert "multi-3      abstained  budget" in capsys.readouterr().out
-    given = [f"predictions={tmp_path}/composed/traces.jsonl", f"corpus=[{PRACTICE}/documents.jsonl]"]
-    audit = [f"gold={PRACTICE}/gold.jsonl", f"output={tmp_path}/audit", f"hydra.run.dir={tmp_path}/run2"]
-    assert run("audit_citations", *given, *audit, "judge=composite") == 0
+    given = ["predictions=composed/traces.jsonl", f"corpus=[{PRACTICE}/documents.jsonl]"]
+    audit = [f"gold={PRACTICE}/gold.jsonl", "output=audit", "judge=composite"]
+    assert run_script("audit_citations", *given, *audit, folder=tmp_path, into="audited") == 0
     summary = json.loads((tmp_path / "audit/summary.json").read_text(encoding="utf-8"))
     claims = {row["claim_id"]: row["status"] for row in rows(tmp_path / "audit/claims.jsonl")}
     assert claims.pop("failure-6.c1") == "contradicted"

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import runpy
 import shlex
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,8 +14,8 @@ from hydra import compose, initialize_config_dir
 from ragx.errors import DataError, RagxError
 from ragx.experiments.reproduce import FOLDER, chosen, read_table, run_rows, write_table
 from ragx.experiments.reproduce_tables import END, START, comparison, render, render_into
+from tests.scripts import ROOT, run_script
 
-ROOT = Path(__file__).parents[2]
 SHIPPED = ROOT / "configs" / "reproduction.yaml"
 HEAD = """# kept as it is
 tables: {one: "Table 1: made up", two: "Table 2: empty", three: "Table 3: never run"}
@@ -205,17 +203,14 @@ def test_only_what_stands_between_the_markers_changes(tmp_path: Path) -> None:
 
 
 def test_the_script_compares_writes_and_renders(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], made: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], made: Callable[[float], None]
 ) -> None:
     made(0.30)
     path = write(tmp_path / "t.yaml", row("a"), row("b", run="bad"))
     page = tmp_path / "page.md"
     page.write_text(f"{START}\n{END}\n")
-    arguments = [f"table={path}", "rows=[a]", "reuse=true", f"render={page}", f"hydra.run.dir={tmp_path}/run"]
-    monkeypatch.setattr(sys, "argv", ["reproduce.py", *arguments])
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(SystemExit, match="1"):
-        runpy.run_path(str(ROOT / "scripts" / "reproduce.py"), run_name="__main__")
+    given = ["table=t.yaml", "rows=[a]", "reuse=true", "render=page.md"]
+    assert run_script("reproduce", *given, folder=tmp_path) == 1
     assert "differs by -14.5" in capsys.readouterr().out
     assert [r.ours for r in read_table(path).rows] == [30.0, None]
     assert "30.0 (differs by -14.5)" in page.read_text()

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import runpy
 import shutil
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -38,8 +36,7 @@ from tests.parity.published import (
     started,
     state,
 )
-
-SCRIPT = Path(__file__).parents[2] / "scripts" / "import_checkpoint.py"
+from tests.scripts import run_script
 
 
 @BOTH
@@ -126,18 +123,15 @@ def test_a_retriever_is_taken_along(published: dict[str, Path], retriever: Dense
 
 
 def test_the_script_writes_an_ordinary_checkpoint_once(
-    published: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    published: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     given = [f"source={published['rag_token']}", "directory=ours", "max_input_length=90"]
-    monkeypatch.setattr(sys, "argv", ["import_checkpoint.py", *given])
-    runpy.run_path(str(SCRIPT), run_name="__main__")
+    assert run_script("import_checkpoint", *given, folder=tmp_path) == 0
     assert "ours: rag_token over 3 passages" in capsys.readouterr().out
     loaded = load_checkpoint(tmp_path / "ours", kind="rag_token")
     assert_equal_states(state(loaded), state(import_rag(published["rag_token"])))
     assert loaded.generator.inputs.max_length == 90 and loaded.generator.inputs.bos_in_labels
-    with pytest.raises(SystemExit, match="2"):
-        runpy.run_path(str(SCRIPT), run_name="__main__")
+    assert run_script("import_checkpoint", *given, folder=tmp_path) == 2
     assert "directory must be new, got" in capsys.readouterr().err
 
 

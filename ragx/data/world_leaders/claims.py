@@ -19,7 +19,7 @@ from functools import cache
 from ragx.data.world_leaders import templates as t
 from ragx.data.world_leaders.facts import EDITIONS
 from ragx.data.world_leaders.names import NameMaker
-from ragx.data.world_leaders.questions import SPLITS, gold_passages, known_spells, leads_once, split_of
+from ragx.data.world_leaders.questions import gold_passages, known_spells, leads_once, require_split, split_of
 from ragx.records import Example
 
 LABELS = ("SUPPORTS", "REFUTES", "NOT_ENOUGH_INFO")
@@ -52,8 +52,7 @@ def claims(split: str, labels: Mapping[str, str] | None = None, seed: int = 0) -
     Raises:
         ValueError: a split that is not there.
     """
-    if split not in SPLITS:
-        raise ValueError(f"split must be one of {', '.join(SPLITS)}, got {split!r}. Choose one of them.")
+    require_split(split)
     words = labels or {label: label for label in LABELS}
     gold = gold_passages(EDITIONS[0])
     examples = []

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from ragx.data.world_leaders import templates as t
 from ragx.data.world_leaders.facts import EDITIONS, Spell, follows, spoken_month
-from ragx.data.world_leaders.questions import SPLITS, gold_passages, known_spells, leads_once, split_of
+from ragx.data.world_leaders.questions import gold_passages, known_spells, leads_once, require_split, split_of
 from ragx.records import Example
 
 PER_SPLIT = {"train": 1200, "dev": 60, "test": 100}
@@ -49,8 +49,7 @@ def clues(split: str, seed: int = 0) -> list[Example]:
     Raises:
         ValueError: a split that is not there.
     """
-    if split not in SPLITS:
-        raise ValueError(f"split must be one of {', '.join(SPLITS)}, got {split!r}. Choose one of them.")
+    require_split(split)
     gold = gold_passages(EDITIONS[0])
     found = [clue for clue in _clues() if split_of(clue.spell.country, seed) == split]
     random.Random(f"{seed}:{split}:clues").shuffle(found)

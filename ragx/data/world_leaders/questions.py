@@ -56,6 +56,12 @@ def split_of(country: str, seed: int) -> str:
     return t.pick(("train",) * 7 + ("dev",) + ("test",) * 2, seed, "split", together.get(country, country))
 
 
+def require_split(split: str) -> None:
+    """Raises ValueError where `split` is none of `SPLITS`."""
+    if split not in SPLITS:
+        raise ValueError(f"split must be one of {', '.join(SPLITS)}, got {split!r}. Choose one of them.")
+
+
 def questions(split: str, seed: int = 0) -> list[Example]:
     """The questions of a split about the 2016-12 edition; the same at every call with the same seed.
 
@@ -66,8 +72,7 @@ def questions(split: str, seed: int = 0) -> list[Example]:
     Raises:
         ValueError: a split that is not there.
     """
-    if split not in SPLITS:
-        raise ValueError(f"split must be one of {', '.join(SPLITS)}, got {split!r}. Choose one of them.")
+    require_split(split)
     gold = gold_passages(EDITIONS[0])
     by_kind: dict[str, list[_Asked]] = defaultdict(list)
     for asked in _facts_to_ask(EDITIONS[0]):
