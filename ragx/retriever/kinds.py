@@ -8,6 +8,10 @@
 
 `sq` and `ivf_pq` only choose candidates: the best `rerank` of them are compared again by their stored vectors. A
 parameter that is 0 is settled by the size of the corpus, so that the defaults hold for any.
+
+The defaults are those that find .95 of the exact ten for real questions: of 1,355 questions of Natural Questions over
+38,096 passages (all-MiniLM-L6-v2, 781 lists), `sq` found .866, .955 and .971 with 64, 192 and 256 lists, `ivf_pq` .857
+with 64 lists and 200 compared again, .956 with 256 and 400, `hnsw` .994. Clustered random vectors are easier: 1.000.
 """
 
 from __future__ import annotations
@@ -23,8 +27,8 @@ KINDS: dict[str, dict[str, int]] = {
     "flat": {},
     "torch": {},
     "hnsw": {"m": 32, "ef_construction": 200, "ef_search": 128},
-    "sq": {"bits": 8, "nlist": 0, "nprobe": 64, "rerank": 32, "seed": 0},
-    "ivf_pq": {"m": 0, "nlist": 0, "nprobe": 64, "rerank": 200, "seed": 0},
+    "sq": {"bits": 8, "nlist": 0, "nprobe": 256, "rerank": 32, "seed": 0},
+    "ivf_pq": {"m": 0, "nlist": 0, "nprobe": 256, "rerank": 400, "seed": 0},
 }
 EXACT = ("flat", "torch")
 PER_CENTROID = 39  # training vectors that FAISS asks for, for each centroid
