@@ -124,7 +124,7 @@ def finished(folder: Path, sweep: Sweep, killed: dict[str, int]) -> Path:
 def test_a_killed_sweep_does_what_is_missing_and_keeps_what_is_done(finished: Path, killed: dict[str, int]) -> None:
     after = files(finished)
     done = {name for name in killed if not name.startswith("models") or name.split("/")[1] in _trained(finished)[:1]}
-    assert {name: after[name] for name in done} == {name: killed[name] for name in done} and len(done) == 4
+    assert {name: after[name] for name in done} == {name: killed[name] for name in done} and len(done) == 5
     assert len([name for name in after if name.endswith("result.json")]) == 4
     for model in (finished / "models").iterdir():
         assert [row["step"] for row in read_metrics(model / "metrics.jsonl")] == [1, 2]
