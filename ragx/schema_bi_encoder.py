@@ -19,7 +19,7 @@ class EncodersConfig:
     passage_encoder: str | None = weights()
     shared: bool = MISSING
     as_dpr: bool = MISSING
-    pooling: str | None = one_of("cls", "mean")
+    pooling: str | None = one_of("cls", "mean", "unit_mean")
     max_query_length: int | None = at_least(3)
     max_passage_length: int | None = at_least(3)
 

@@ -92,7 +92,7 @@ class ImportIndex:
     embeddings_column: str = MISSING
     id_prefix: str = MISSING
     passage_encoder: str | None = weights()
-    pooling: str | None = one_of("cls", "mean")
+    pooling: str | None = one_of("cls", "mean", "unit_mean")
     max_passage_length: int | None = at_least(3)
     index: ImportedIndexConfig = MISSING
 
@@ -122,7 +122,7 @@ class EditIndex:
     add: str | None = file()
     edition: str | None = MISSING
     passage_encoder: str | None = weights()
-    pooling: str | None = one_of("cls", "mean")
+    pooling: str | None = one_of("cls", "mean", "unit_mean")
     max_passage_length: int | None = at_least(3)
 
 

@@ -69,7 +69,7 @@ class RetrieverConfig:
     kind: str = one_of(*RETRIEVER_KINDS)
     query_encoder: str | None = weights()
     passage_encoder: str | None = weights()
-    pooling: str | None = one_of("cls", "mean")
+    pooling: str | None = one_of("cls", "mean", "unit_mean")
     max_query_length: int | None = at_least(1)
     max_passage_length: int | None = at_least(1)
     freeze_query_encoder: bool = MISSING

@@ -1,7 +1,8 @@
 """One half of the bi-encoder of section 2.2: a transformer and its tokenizer, a text in, a vector out.
 
     DPR             the vector at [CLS], projected where the checkpoint has a projection (transformers' `pooler_output`)
-    BERT and others pooling `cls`: the vector at the first token; `mean`: the mean over the tokens that are not padding
+    BERT and others pooling `cls`: the vector at the first token; `mean`: the mean over the tokens that are not padding;
+                    `unit_mean`: that mean divided by its length, as encoders trained by cosine need it
 
 Both halves are towers; `query_encoder` trains its own, `passage_encoder` freezes its own. As in DPR the segment ids
 are zero throughout, for a title and text pair too: the published checkpoints were trained so. Weights are loaded in
@@ -25,7 +26,7 @@ from transformers import AutoConfig, AutoModel, AutoTokenizer, DPRContextEncoder
 from ragx import atomic
 from ragx.errors import CheckpointError, ConfigError, ShapeError
 
-POOLINGS = ("cls", "mean")
+POOLINGS = ("cls", "mean", "unit_mean")
 SETTINGS_FILE = "ragx_encoder.json"
 DEFAULT_MAX_LENGTH = 256
 _DPR_CLASSES = {"DPRQuestionEncoder": DPRQuestionEncoder, "DPRContextEncoder": DPRContextEncoder}
@@ -49,7 +50,8 @@ class Tower(nn.Module):
     Args:
         model: the transformer; a DPR encoder or the output of `AutoModel`.
         tokenizer: its tokenizer.
-        pooling: `cls` or `mean`.
+        pooling: `cls`, `mean` or `unit_mean`. With the last, scores lie between -1 and 1, and a prior over them is
+            nearly uniform before training.
         max_length: tokens of an input, special tokens included; what is longer is cut at the end.
     """
 
@@ -123,7 +125,8 @@ class Tower(nn.Module):
         if self.pooling == "cls":
             return hidden[:, 0]
         weights = attention_mask.unsqueeze(2).to(hidden.dtype)
-        return (hidden * weights).sum(1) / weights.sum(1).clamp(min=1.0)
+        mean = (hidden * weights).sum(1) / weights.sum(1).clamp(min=1.0)
+        return nn.functional.normalize(mean, dim=1) if self.pooling == "unit_mean" else mean
 
     @contextmanager
     def first_token_only(self) -> Iterator[None]:

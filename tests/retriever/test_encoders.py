@@ -35,7 +35,7 @@ def test_queries_equal_dpr(checkpoint: Callable[..., Path]) -> None:
     assert encoder.embedding_size == expected.shape[1] == 16
 
 
-@pytest.mark.parametrize("pooling", ["cls", "mean"])
+@pytest.mark.parametrize("pooling", ["cls", "mean", "unit_mean"])
 def test_queries_equal_bert(checkpoint: Callable[..., Path], pooling: str) -> None:
     folder = checkpoint("bert")
     model, tokenizer = BertModel.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
@@ -43,6 +43,8 @@ def test_queries_equal_bert(checkpoint: Callable[..., Path], pooling: str) -> No
     for query, embed in zip(QUERIES, embeds, strict=True):
         hidden = model(**tokenizer(query, return_tensors="pt")).last_hidden_state[0]  # alone, hence unpadded
         expected = hidden[0] if pooling == "cls" else hidden.mean(0)
+        if pooling == "unit_mean":
+            expected = expected / expected.square().sum().sqrt()
         torch.testing.assert_close(embed, expected, atol=1e-6, rtol=0)
 
 
@@ -182,7 +184,7 @@ def test_wrong_checkpoints(checkpoint: Callable[..., Path], tmp_path: Path) -> N
 
 
 def test_wrong_settings(checkpoint: Callable[..., Path], tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="pooling must be one of cls, mean, got 'max'"):
+    with pytest.raises(ConfigError, match="pooling must be one of cls, mean, unit_mean, got 'max'"):
         QueryEncoder.from_pretrained(checkpoint("bert"), pooling="max")
     with pytest.raises(ConfigError, match="pooling must be cls for a DPR encoder, got 'mean'"):
         QueryEncoder.from_pretrained(checkpoint("question"), pooling="mean")
