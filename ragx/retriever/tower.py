@@ -69,7 +69,7 @@ class Tower(nn.Module):
         self.is_dpr: bool = model.config.model_type == "dpr"
         if self.is_dpr and pooling != "cls":
             raise ConfigError(
-                [f"pooling must be cls for a DPR encoder, got {pooling!r}. Load its BERT alone for mean."]
+                [f"pooling must be cls for a DPR encoder, got {pooling!r}. Load its BERT alone for a mean."]
             )
         tokenizer.padding_side = "right"  # pooling `cls` reads position 0
         if getattr(model, "pooler", None) is not None:
