@@ -138,7 +138,8 @@ class Actors:
             free = self._ray.available_resources()
             raise RagxError(
                 f"{self._name} {number} must {what} within {self._timeout_s:g} s, got nothing. "
-                f"Free in the cluster: {', '.join(f'{name} {free[name]:g}' for name in ('CPU', 'GPU') if name in free)}"
+                f"Free in the cluster: {', '.join(f'{name} {free[name]:g}' for name in ('CPU', 'GPU') if name in free)}. "
+                "Where a worker process cannot start, raylet.err in Ray's logs says why"
             ) from error
         except self._ray.exceptions.RayTaskError as error:
             raise error.cause from None
