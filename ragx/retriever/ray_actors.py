@@ -10,12 +10,14 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any, TypeVar
 
 from ragx.errors import ConfigError, RagxError
 
 _RESTARTS = 3  # of one actor within one call; more is no accident
+Result = TypeVar("Result")
 _logger = logging.getLogger(__name__)
 
 
@@ -30,6 +32,51 @@ def import_ray() -> Any:
     except ImportError as error:
         raise ConfigError(["ray must be installed to use actors, got none. Run: pip install 'ragx[ray]'"]) from error
     return ray
+
+
+def start_ray() -> Any:
+    """The `ray` package, connected to its cluster, or to one of this machine alone where there is none.
+
+    Ray ends what it started when the thread that started it ends, so this is no work for a thread with a timeout.
+
+    Raises:
+        ConfigError: as `import_ray`.
+        RagxError: no cluster came up.
+    """
+    ray = import_ray()
+    if ray.is_initialized():
+        return ray
+    _logger.info("connecting to Ray; if this takes minutes, `ray stop` forgets a cluster that is gone")
+    try:
+        ray.init(logging_level=logging.WARNING, log_to_driver=False)
+    except Exception as error:  # Ray raises no class of its own where a node does not come up
+        advice = "Run `ray stop` and start a cluster with `ray start --head`, or set workers and shards to 0"
+        got = (str(error).splitlines() or [type(error).__name__])[0]
+        raise RagxError(f"ray must start here, got: {got} {advice}") from error
+    return ray
+
+
+def within(seconds: float, step: Callable[[], Result]) -> Result:
+    """What `step` returns, or `TimeoutError`; then its thread is left to itself, for nothing can end it."""
+    outcome: Future[Result] = Future()
+
+    def run() -> None:
+        try:
+            outcome.set_result(step())
+        except BaseException as error:
+            outcome.set_exception(error)
+
+    threading.Thread(target=run, daemon=True, name="ray").start()
+    return outcome.result(timeout=seconds)
+
+
+def free_resources() -> str:
+    """What to look at where nothing came in time."""
+    free = import_ray().available_resources()
+    return (
+        f"Free in the cluster: {', '.join(f'{name} {free[name]:g}' for name in ('CPU', 'GPU') if name in free)}. "
+        "Where a worker process cannot start, raylet.err in Ray's logs says why"
+    )
 
 
 class Actors:
@@ -55,14 +102,7 @@ class Actors:
         timeout_s: float,
         options: Mapping[str, Any] | None = None,
     ) -> None:
-        self._ray = import_ray()
-        if not self._ray.is_initialized():
-            try:
-                self._ray.init(logging_level=logging.WARNING, log_to_driver=False)
-            except Exception as error:  # Ray raises no class of its own where a node does not come up
-                advice = "Start a cluster with `ray start --head`, or set workers and shards to 0"
-                got = (str(error).splitlines() or [type(error).__name__])[0]
-                raise RagxError(f"ray must start here, got: {got} {advice}") from error
+        self._ray = start_ray()
         settled = {"num_cpus": 0, "scheduling_strategy": "SPREAD", "max_restarts": 0, **(options or {})}
         self._class = self._ray.remote(worker).options(**settled)
         self._arguments, self._name, self._timeout_s = list(arguments), name, timeout_s
@@ -87,23 +127,6 @@ class Actors:
             self._answer(number, actor, reference, method, given)
             for number, (actor, reference, given) in enumerate(zip(actors, references, arguments, strict=True))
         ]
-
-    def stream(self, method: str, tasks: Iterable[tuple[Any, ...]]) -> Iterator[Any]:
-        """What `method` returns for each task, in the order of the tasks; an actor has two at a time.
-
-        Raises:
-            RagxError: no answer in time, or what the method raised.
-        """
-        pending: list[tuple[int, Any, Any, tuple[Any, ...]]] = []
-        for turn, task in enumerate(tasks):
-            number = turn % len(self)
-            actor = self._actors[number]
-            pending.append((number, actor, getattr(actor, method).remote(*task), task))
-            if len(pending) == 2 * len(self):
-                number, actor, reference, task = pending.pop(0)
-                yield self._answer(number, actor, reference, method, task)
-        for number, actor, reference, task in pending:
-            yield self._answer(number, actor, reference, method, task)
 
     def _answer(self, number: int, actor: Any, reference: Any, method: str, given: tuple[Any, ...]) -> Any:
         """The result of one call, asked again of a successor where its actor died."""
@@ -135,11 +158,8 @@ class Actors:
         try:
             return self._ray.get(reference, timeout=max(0.0, deadline - time.monotonic()))
         except self._ray.exceptions.GetTimeoutError as error:
-            free = self._ray.available_resources()
             raise RagxError(
-                f"{self._name} {number} must {what} within {self._timeout_s:g} s, got nothing. "
-                f"Free in the cluster: {', '.join(f'{name} {free[name]:g}' for name in ('CPU', 'GPU') if name in free)}. "
-                "Where a worker process cannot start, raylet.err in Ray's logs says why"
+                f"{self._name} {number} must {what} within {self._timeout_s:g} s, got nothing. {free_resources()}"
             ) from error
         except self._ray.exceptions.RayTaskError as error:
             raise error.cause from None

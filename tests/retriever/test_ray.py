@@ -21,13 +21,14 @@ import torch
 from ragx.errors import CheckpointError, ConfigError, IndexMismatchError, RagxError, ShapeError
 from ragx.filters import PassageFilter
 from ragx.records import Passage
-from ragx.retriever.building import build_index
+from ragx.retriever import ray_encoding
+from ragx.retriever.building import Encoding, build_index
 from ragx.retriever.dense import DenseRetriever
 from ragx.retriever.edition import Edition
 from ragx.retriever.manifest import describe_files
 from ragx.retriever.passage_encoder import PassageEncoder
 from ragx.retriever.ray_actors import Actors
-from ragx.retriever.ray_encoding import RayPassageEncoder
+from ragx.retriever.ray_encoding import EncodingWorker, RayPassageEncoder
 from ragx.retriever.ray_search import ShardedSearcher, open_sharded
 
 ray = pytest.importorskip("ray", reason="needs the extra `ray`: pip install 'ragx[ray]'")
@@ -172,7 +173,9 @@ def test_a_swap_replaces_all_shards_at_once_and_refuses_another_index(
 def test_nothing_waits_for_ever(cluster: Any, folder: Path) -> None:
     """FAULTS D2: actors that no node can take, and one that does not answer, are errors within the timeout."""
     began = time.monotonic()
-    with pytest.raises(RagxError, match=r"shard 0 must start within 1 s, got nothing. Free in the cluster: CPU.*raylet.err"):
+    with pytest.raises(
+        RagxError, match=r"shard 0 must start within 1 s, got nothing. Free in the cluster: CPU.*raylet"
+    ):
         open_sharded(folder, shards=2, timeout_s=1.0, options={"resources": {"no_such_thing": 1}})
     assert time.monotonic() - began < 60
     retriever = DenseRetriever.open(folder, open_edition=partial(open_sharded, shards=1, timeout_s=PATIENT))
@@ -194,32 +197,69 @@ def test_a_graph_is_not_searched_in_shards(checkpoint: Callable[..., Path], tmp_
         ShardedSearcher(Edition.open(tmp_path / "g"), shards=2)
 
 
-def test_actors_encode_to_the_same_bytes_though_one_is_killed(
-    cluster: Any, checkpoint: Callable[..., Path], tmp_path: Path
+def test_ray_data_encodes_to_the_same_bytes_though_an_actor_is_killed(
+    cluster: Any, checkpoint: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """FAULTS D2: the actor that gets the fourth window dies over it, the first time."""
+    killed = tmp_path / "killed"
+
+    class Mortal(EncodingWorker):
+        def __call__(self, window: dict[str, np.ndarray], batch_size: int) -> dict[str, Any]:
+            if window["start"][0] == 75 and not killed.exists():
+                killed.touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+            return super().__call__(window, batch_size)
+
+    monkeypatch.setattr(ray_encoding, "EncodingWorker", Mortal)
     local, name = PassageEncoder.from_pretrained(checkpoint("context")), str(checkpoint("context"))
     shared = RayPassageEncoder(local, checkpoint=name, workers=3, timeout_s=PATIENT)
     many = [Passage(f"{n}", "1", "0", p.title, p.text * (n % 3 + 1)) for n in range(5) for p in corpus()]
-    many = [Passage(f"{n}", "1", "0", p.title, p.text) for n, p in enumerate(many)]
-    alone = list(local.encode_windows(many, [range(n, n + 25) for n in range(0, 300, 25)], batch_size=4))
+    many = [Passage(f"{n}", "1", "0", p.title, p.text) for n, p in enumerate(many)][:290]
+    parts = [range(n, min(n + 25, 290)) for n in range(0, 290, 25)]
+    alone = list(local.encode_windows(many, parts, batch_size=4))
     seen: list[int] = []
-    found = []
-    for number, (rows, vectors) in enumerate(
-        shared.encode_windows(many, [r for r, _ in alone], batch_size=4, tell=seen.append)
-    ):
-        found.append((rows, vectors))
-        if number == 2:
-            ray.kill(shared._actors._actors[1])
-    assert [rows for rows, _ in found] == [rows for rows, _ in alone] and sum(seen) == 300
+    found = list(shared.encode_windows(many, parts, batch_size=4, tell=seen.append))
+    assert killed.exists()
+    assert [rows for rows, _ in found] == parts and sum(seen) == 290
     assert all(a.tobytes() == b.tobytes() for (_, a), (_, b) in zip(found, alone, strict=True))
-    options: dict[str, Any] = {"edition": "1", "progress": False}
-    build_index(corpus(), passage_encoder=local, directory=tmp_path / "one", **options)
-    build_index(corpus(), passage_encoder=shared, directory=tmp_path / "many", **options)
-    assert describe_files(tmp_path / "one") == describe_files(tmp_path / "many")
-    assert (tmp_path / "one/manifest.json").read_bytes() == (tmp_path / "many/manifest.json").read_bytes()
 
 
-def test_an_actor_with_another_checkpoint_is_refused(cluster: Any, checkpoint: Callable[..., Path]) -> None:
-    local = PassageEncoder.from_pretrained(checkpoint("context"))
+def test_ray_data_builds_the_index_that_one_process_builds(
+    cluster: Any, checkpoint: Callable[..., Path], tmp_path: Path
+) -> None:
+    """Manifest and files to the byte, with vectors of an older index taken over too."""
+    local, name = PassageEncoder.from_pretrained(checkpoint("context")), str(checkpoint("context"))
+    shared = RayPassageEncoder(local, checkpoint=name, workers=2, timeout_s=PATIENT)
+    for first, encoder in (("one", local), ("many", shared)):
+        older = build_index(
+            corpus()[:25], passage_encoder=encoder, directory=tmp_path / first / "old", edition="1", progress=False
+        )
+        encoding = Encoding(vectors_from=tmp_path / first / "old", batch_size=1)
+        options: dict[str, Any] = {"edition": "2", "progress": False, "encoding": encoding}
+        build_index(corpus(), passage_encoder=encoder, directory=tmp_path / first / "new", **options)
+        assert older.count == 25
+    for edition in ("old", "new"):
+        one, many = tmp_path / "one" / edition, tmp_path / "many" / edition
+        assert describe_files(one) == describe_files(many)
+        assert (one / "manifest.json").read_bytes() == (many / "manifest.json").read_bytes()
+
+
+def test_what_a_worker_refuses_is_raised_as_it_is(cluster: Any, checkpoint: Callable[..., Path]) -> None:
+    local, other = PassageEncoder.from_pretrained(checkpoint("context")), str(checkpoint("context", 1))
+    shared = RayPassageEncoder(local, checkpoint=other, workers=1, timeout_s=PATIENT)
     with pytest.raises(CheckpointError, match=r"passage_encoder .*context-1 must be the same on every machine"):
-        RayPassageEncoder(local, checkpoint=str(checkpoint("context", 1)), workers=1, timeout_s=PATIENT)
+        shared.encode(corpus())
+
+
+def test_workers_that_no_node_can_take_are_an_error_in_time(cluster: Any, checkpoint: Callable[..., Path]) -> None:
+    name, began = checkpoint("context"), time.monotonic()
+    shared = RayPassageEncoder(
+        PassageEncoder.from_pretrained(name),
+        checkpoint=str(name),
+        workers=1,
+        timeout_s=2.0,
+        options={"resources": {"no_such_thing": 1}},
+    )
+    with pytest.raises(RagxError, match=r"ray_workers must start within 2 s and encode .* got nothing. Free in the"):
+        shared.encode(corpus())
+    assert time.monotonic() - began < 60
