@@ -42,6 +42,8 @@ def main(raw: DictConfig) -> None:
         print(metric_line(f"success_at.{k}", metric))
         if "lift" in metrics:
             print(metric_line(f"success_at.{k} lift", metrics["lift"][f"success_at.{k}"]))
+    for k, metric in metrics.get("index_recall_at", {}).items():
+        print(metric_line(f"index_recall_at.{k}", metric))
     print(output)
 
 

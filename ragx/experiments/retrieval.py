@@ -2,8 +2,9 @@
 
     {"success_at": {"1": {value, n, n_null, ci95}, ...}, "recall_at": ..., "mrr": ..., "n_docs": ..., "index": ...}
 
-Where a cross-encoder reranks, the same figures stand for the ranking `before` it, and `lift` is the paired difference
-after - before with its interval and p-value.
+Where the index is approximate, `index_recall_at` says how much of what an exact one finds for these very questions it
+finds. Where a cross-encoder reranks, the same figures stand for the ranking `before` it, and `lift` is the paired
+difference after - before with its interval and p-value.
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ from ragx.filters import PassageFilter, question_filters
 from ragx.protocols import Retriever
 from ragx.records import Example
 from ragx.retriever.by_question import by_filter, retrieve_by_question
+from ragx.retriever.dense import DenseRetriever
+from ragx.retriever.kinds import EXACT
 from ragx.retriever.query_encoder import QueryEncoder
+from ragx.retriever.recall import K
 from ragx.retriever.reranker import RerankedRetriever
 
 Scores = dict[str, dict[str, float | None]]
@@ -75,6 +79,7 @@ def _scores(
     """By question id, the score of each metric."""
     rankings: dict[str, Ranking] = {}
     versions: set[str] = set()
+    index_recalls: dict[str, float] = {}
     for start in tqdm(range(0, len(examples), batch_size), desc="retrieving", disable=None):
         batch = examples[start : start + batch_size]
         queries = [example.query for example in batch]
@@ -82,6 +87,9 @@ def _scores(
         if query_encoder is not None:
             with torch.inference_mode():
                 embeds = query_encoder.embed(queries)
+            if isinstance(retriever, DenseRetriever) and retriever.manifest.kind not in EXACT:
+                shares = retriever.index_recall(embeds.float().cpu().numpy())
+                index_recalls |= zip((example.id for example in batch), shares.tolist(), strict=True)
         for only, places in by_filter(filters[start : start + batch_size]).items():
             asked = {} if embeds is None else {"query_embeds": embeds[torch.tensor(places)]}
             found = retrieve_by_question(retriever, [queries[p] for p in places], max(ks), filters=only, **asked)
@@ -89,7 +97,10 @@ def _scores(
                 rankings[batch[place].id] = Ranking([passage.key for passage in row], batch[place].gold)
                 versions |= {passage.key.version for passage in row}
     _require_one_version(examples, versions)
-    return rank_scores(rankings, ks)
+    scores = rank_scores(rankings, ks)
+    for key, share in index_recalls.items():
+        scores[key][f"index_recall_at.{K}"] = share
+    return scores
 
 
 def _require_one_version(examples: Sequence[Example], found: set[str]) -> None:

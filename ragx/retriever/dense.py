@@ -13,8 +13,11 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+import numpy as np
+
 from ragx.filters import PassageFilter
 from ragx.records import Passage, PassageKey, Retrieved
+from ragx.retriever import recall
 from ragx.retriever.edition import Edition
 from ragx.retriever.filtered import Asked, FilteredRetriever
 from ragx.retriever.manifest import Manifest
@@ -131,6 +134,10 @@ class DenseRetriever(FilteredRetriever):
     def edition(self) -> str:
         """Name of the corpus state in use."""
         return self._edition.manifest.edition
+
+    def index_recall(self, query_embeds: np.ndarray) -> np.ndarray:
+        """How much of the exact ten best vectors the index in use finds for each of `query_embeds` (B, D), (B,)."""
+        return recall.recall_of_each(self._edition.index, query_embeds, min(recall.K, len(self._edition.index)))
 
     def __len__(self) -> int:
         return len(self._edition)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from itertools import permutations
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,8 +12,10 @@ import pytest
 from ragx.errors import RagxError
 from ragx.experiments.retrieval import evaluate_retrieval
 from ragx.records import Example, GivenPassages, Passage
+from ragx.retriever.building import build_index
 from ragx.retriever.dense import DenseRetriever
 from ragx.retriever.given import GivenRetriever
+from ragx.retriever.passage_encoder import PassageEncoder
 from ragx.retriever.query_encoder import QueryEncoder
 from ragx.retriever.reranker import CrossEncoder, RerankedRetriever
 from tests.experiments.conftest import passages_of, questions_of
@@ -82,6 +86,31 @@ def test_a_dense_retriever_is_asked_with_the_query_encoder(index_dirs: dict[str,
         )
         hits += passages_of("2016-12")[int(scores.argmax())].key in question.gold
     assert found["success_at"]["1"]["value"] == pytest.approx(hits / 3) and found["success_at"]["4"]["value"] == 1.0
+
+
+def test_what_an_approximate_index_finds_is_measured_on_the_questions(encoder_folder: Path, tmp_path: Path) -> None:
+    """Candidates are chosen among 300 by four bits a number; the share of the exact ten is counted here by brute force."""
+    words = ("leads", "France", "Hollande", "Trump", "Peru", "Humala")
+    texts = [" ".join(order) for order in permutations(words, 4)][:300]
+    passages = [Passage(f"p{n}", "1", "0", "", text) for n, text in enumerate(texts)]
+    options: dict[str, Any] = {"passage_encoder": PassageEncoder.from_pretrained(encoder_folder), "edition": "1"}
+    encoder = QueryEncoder.from_pretrained(encoder_folder)
+    examples = [Example(f"q{n}", f"{w} {words[-n]}", ("x",), gold=(passages[n].key,)) for n, w in enumerate(words)]
+    build_index(passages, directory=tmp_path / "sq", kind="sq", bits=4, nlist=1, nprobe=1, rerank=10, **options)
+    retriever = DenseRetriever.open(tmp_path / "sq")
+    found = evaluate_retrieval(retriever, examples, query_encoder=encoder, ks=(1, 12), batch_size=4)
+
+    queries = encoder.embed([example.query for example in examples]).detach()
+    scores = queries.numpy() @ retriever._edition.index.embeddings.rows(slice(0, 300)).T
+    tenth = np.sort(scores, axis=1)[:, -10]
+    asked = retriever.retrieve([e.query for e in examples], 10, query_embeds=queries)
+    shares = [(row >= least - 1e-5).mean() for row, least in zip(asked.doc_scores, tenth, strict=True)]
+    assert found["index_recall_at"]["10"]["value"] == pytest.approx(np.mean(shares)) and 0 < np.mean(shares) < 1
+    assert found["index_recall_at"]["10"]["n"] == 6
+
+    build_index(passages, directory=tmp_path / "flat", **options)
+    exact = evaluate_retrieval(DenseRetriever.open(tmp_path / "flat"), examples, query_encoder=encoder, ks=(1, 12))
+    assert "index_recall_at" not in exact
 
 
 def test_questions_without_any_gold_are_refused() -> None:
