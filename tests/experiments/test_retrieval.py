@@ -89,7 +89,7 @@ def test_a_dense_retriever_is_asked_with_the_query_encoder(index_dirs: dict[str,
 
 
 def test_what_an_approximate_index_finds_is_measured_on_the_questions(encoder_folder: Path, tmp_path: Path) -> None:
-    """Candidates are chosen among 300 by four bits a number; the share of the exact ten is counted here by brute force."""
+    """Candidates are chosen among 300 by four bits a number; the share of the exact ten is counted by brute force."""
     words = ("leads", "France", "Hollande", "Trump", "Peru", "Humala")
     texts = [" ".join(order) for order in permutations(words, 4)][:300]
     passages = [Passage(f"p{n}", "1", "0", "", text) for n, text in enumerate(texts)]
