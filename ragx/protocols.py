@@ -47,7 +47,7 @@ class Retriever(Protocol):
 
         Raises:
             ConfigError: `n_docs` below 1 or beyond the corpus, or no passage allowed.
-            ShapeError: `query_embeds` missing where they are searched by, of another shape, or not finite.
+            ShapeError: no query, or `query_embeds` missing where they are searched by, of another shape, or not finite.
         """
         ...
 

@@ -20,6 +20,7 @@ from ragx.schema_pretraining import Pretrain
 def main(raw: DictConfig) -> None:
     """Writes the checkpoint to `directory`; started again after a kill, it goes on where it stopped."""
     cfg = config.resolve(raw, Pretrain)
+    config.save(cfg, config.output_directory())
     logging.getLogger("ragx").setLevel(logging.INFO)
     print(pretrain_generator(cfg, command="python scripts/pretrain_generator.py"))
 

@@ -21,6 +21,7 @@ from ragx.schema_experiments import Reproduce
 def main(raw: DictConfig) -> None:
     """Prints every chosen row with its verdict; exit status 1 where one failed or differs."""
     cfg = config.resolve(raw, Reproduce)
+    config.save(cfg, config.output_directory())
     logging.getLogger("ragx").setLevel(logging.INFO)
     table = read_table(cfg.table)
     rows = chosen(table.rows, cfg.rows) if cfg.rows else table.rows

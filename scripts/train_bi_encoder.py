@@ -9,6 +9,7 @@ import hydra
 from omegaconf import DictConfig
 
 from ragx import config
+from ragx.environment import is_first_process
 from ragx.experiments import train_bi_encoder
 from ragx.schema_bi_encoder import TrainBiEncoder
 
@@ -24,6 +25,8 @@ def main(raw: DictConfig) -> None:
         config.save(cfg, run_dir)
     command = " ".join(["python", "scripts/train_bi_encoder.py", *sys.argv[1:]])
     result = train_bi_encoder.run(cfg, run_dir=run_dir, command=command)
+    if not is_first_process():
+        return
     figure = "" if result.best_value is None else f", {cfg.training.best_metric} {result.best_value:.4g}"
     print(f"{result.checkpoint}: step {result.step}{figure}, metrics in {result.metrics_path}")
 

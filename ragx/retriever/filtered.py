@@ -64,6 +64,8 @@ class FilteredRetriever(ABC):
         passage_filter: PassageFilter | None = None,
     ) -> Retrieved:
         """See `ragx.protocols.Retriever`."""
+        if not queries:
+            raise ShapeError("queries must hold at least one query, got none.")
         filters = frozenset(one for one in (self._filter, passage_filter) if one is not None and one.restricts)
         return self._find(Asked(queries, n_docs, query_embeds, filters))
 

@@ -10,12 +10,14 @@ import numpy as np
 import pytest
 import torch
 
-from ragx.errors import ConfigError, DataError
+from ragx.errors import ConfigError, DataError, ShapeError
 from ragx.filters import PassageFilter
-from ragx.records import Passage, PassageKey
+from ragx.records import GivenPassages, Passage, PassageKey
 from ragx.retriever.allowed import Allowed
+from ragx.retriever.bm25 import BM25Retriever
 from ragx.retriever.dense import DenseRetriever
 from ragx.retriever.exact import products
+from ragx.retriever.given import GivenRetriever
 from ragx.retriever.index import VectorIndex
 from ragx.retriever.kinds import KINDS
 from ragx.retriever.passages import PassageStore
@@ -114,6 +116,16 @@ def test_no_search_widens_what_a_retriever_was_opened_with(build: Callable[..., 
     closed = DenseRetriever.open(build(secret, "closed"), passage_filter=PassageFilter(acl=()))
     with pytest.raises(ConfigError, match="filter must allow at least one of the 3 passages, got none"):
         closed.retrieve(["a"], 1, **ask)  # type: ignore[arg-type]
+
+
+def test_no_query_is_an_error_for_every_retriever(
+    build: Callable[..., Path], passages: list[Passage], tmp_path: Path
+) -> None:
+    dense, bm25 = DenseRetriever.open(build(passages)), BM25Retriever.build(passages, tmp_path / "bm25", edition="1")
+    given = GivenRetriever({"a": GivenPassages(tuple(passages))})
+    for retriever in (dense, bm25, given):
+        with pytest.raises(ShapeError, match="queries must hold at least one query, got none"):
+            retriever.retrieve([], 1, query_embeds=torch.ones(0, 16))
 
 
 def test_the_store_masks_as_the_filter_decides(tmp_path: Path) -> None:
