@@ -100,7 +100,7 @@ class RayPassageEncoder(PassageEncoder):
         """As `PassageEncoder.encode_windows`; `tell` is called after each window.
 
         Raises:
-            RagxError: no vectors in time, or what a worker raised.
+            RagxError: no vectors in time, workers that cannot open the passages, or what a worker raised.
         """
         ranges = list(parts)
         found = self._encoded(passages, ranges, batch_size)
@@ -145,3 +145,9 @@ class RayPassageEncoder(PassageEncoder):
             ) from error
         except self._ray.exceptions.RayTaskError as error:
             raise error.cause from None
+        except self._ray.exceptions.RayError as error:
+            got = (str(error).strip().splitlines() or [type(error).__name__])[-1]
+            raise RagxError(
+                "ray_workers must start and see the folder beside the index where the passages lie, on every machine, "
+                f"got: {got}"
+            ) from error

@@ -259,6 +259,20 @@ def test_what_a_worker_refuses_is_raised_as_it_is(cluster: Any, checkpoint: Call
         shared.encode(corpus())
 
 
+class Elsewhere(list[Passage]):
+    """Passages whose folder a worker does not see."""
+
+    def __reduce__(self) -> Any:
+        return open, ("/nowhere/passages",)
+
+
+def test_workers_that_do_not_see_the_passages_are_one_line(cluster: Any, checkpoint: Callable[..., Path]) -> None:
+    local, name = PassageEncoder.from_pretrained(checkpoint("context")), str(checkpoint("context"))
+    shared = RayPassageEncoder(local, checkpoint=name, workers=1, timeout_s=PATIENT)
+    with pytest.raises(RagxError, match=r"^ray_workers must start and see the folder .*/nowhere/passages'$"):
+        shared.encode(Elsewhere(corpus()))
+
+
 def test_workers_that_no_node_can_take_are_an_error_in_time(cluster: Any, checkpoint: Callable[..., Path]) -> None:
     name, began = checkpoint("context"), time.monotonic()
     shared = RayPassageEncoder(

@@ -103,5 +103,7 @@ def test_a_ray_that_does_not_start_is_one_line(monkeypatch: pytest.MonkeyPatch) 
         raise Exception("The current node timed out during startup.\nIt could be that")
 
     monkeypatch.setattr(ray_actors, "import_ray", lambda: SimpleNamespace(is_initialized=lambda: False, init=init))
-    with pytest.raises(RagxError, match="^ray must start here, got: The current node timed out during startup. Run `ray stop`"):
+    with pytest.raises(
+        RagxError, match="^ray must start here, got: The current node timed out during startup. Run `ray"
+    ):
         ray_actors.Actors(Shard, [()], name="shard", timeout_s=1)
