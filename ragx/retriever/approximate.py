@@ -29,11 +29,18 @@ _ROUNDS = 10  # of k-means
 
 
 class FaissSearcher:
-    """Candidates from a FAISS index over `embeddings`, which FAISS compares again itself where it can."""
+    """Candidates from a FAISS index over `embeddings`, which FAISS compares again itself where it can.
+
+    A graph holds the vectors as they are: its own scores are theirs, to the bit, and nothing is compared again.
+    """
 
     def __init__(self, index: Any, embeddings: Embeddings, *, kind: str, parameters: Mapping[str, int]) -> None:
         self._index, self._kind, self._parameters = index, kind, dict(parameters)
-        self._refining = faiss.IndexRefine(index, as_faiss(embeddings)) if embeddings.in_place else None
+        self._ranking: Any = None
+        if kind == "hnsw":
+            self._ranking = index
+        elif embeddings.in_place:
+            self._ranking = faiss.IndexRefine(index, as_faiss(embeddings))
         self._usual: dict[
             tuple[int | None, int], Any
         ] = {}  # settings without a filter, by how many are kept and fetched
@@ -81,7 +88,7 @@ class FaissSearcher:
         rows: np.ndarray = self._index.search(queries, fetch, params=self._settings(None, fetch, allowed))[1]
         return rows
 
-    def refined(
+    def ranked(
         self, queries: np.ndarray, keep: int, fetch: int, allowed: Allowed | None
     ) -> tuple[np.ndarray, np.ndarray] | None:
         """The best `keep` of `fetch` candidates: rows and float32 scores by their stored vectors, both (B, keep).
@@ -89,9 +96,9 @@ class FaissSearcher:
         FAISS compares them again at less than half the price of `candidates` and `products` for one query; it orders
         equal scores as it likes. None where the vectors do not lie in place, or `keep` are not to be had.
         """
-        if self._refining is None or keep > fetch:
+        if self._ranking is None or keep > fetch:
             return None
-        scores, rows = self._refining.search(queries, keep, params=self._settings(keep, fetch, allowed))
+        scores, rows = self._ranking.search(queries, keep, params=self._settings(keep, fetch, allowed))
         return rows, scores
 
     def _settings(self, keep: int | None, fetch: int, allowed: Allowed | None) -> Any:
@@ -109,7 +116,7 @@ class FaissSearcher:
         else:
             probes = min(self._parameters["nlist"], int(self._parameters["nprobe"] * effort))
             settings = faiss.SearchParametersIVF(nprobe=probes, sel=selector)
-        if keep is None:
+        if keep is None or self._kind == "hnsw":
             return settings
         # FAISS takes the whole part of k_factor * keep: half a candidate more outweighs the rounding of a float.
         return faiss.IndexRefineSearchParameters(k_factor=(fetch + 0.5) / keep, base_index_params=settings)

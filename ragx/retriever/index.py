@@ -158,11 +158,11 @@ class VectorIndex:
         """FAISS's own ranking of the candidates, and ours for the queries whose order that does not settle."""
         available = self._count if allowed is None else allowed.count
         fetch = min(available, max(n_docs + 1, searcher.rerank))
-        refined = searcher.refined(query_embeds, n_docs + 1, fetch, allowed)
-        if refined is None:
+        ranked = searcher.ranked(query_embeds, n_docs + 1, fetch, allowed)
+        if ranked is None:
             return self._search_candidates(searcher, _finite(query_embeds), n_docs, fetch, allowed)
-        rows, scores = refined[0][:, :n_docs], refined[1][:, :n_docs]
-        unsettled = [number for number, found in enumerate(refined[1].tolist()) if not _falls(found)]
+        rows, scores = ranked[0][:, :n_docs], ranked[1][:, :n_docs]
+        unsettled = [number for number, found in enumerate(ranked[1].tolist()) if not _falls(found)]
         if unsettled:
             rows[unsettled], scores[unsettled] = self._search_candidates(
                 searcher, _finite(query_embeds[unsettled]), n_docs, fetch, allowed
