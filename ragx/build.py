@@ -145,12 +145,12 @@ def index(config: BuildIndex) -> Manifest:
     if kind == "given":
         raise ConfigError(["retriever.kind must be one that searches to build an index, got given. Leave it out."])
     if kind == "bm25":
-        return BM25Retriever.build(passages(config.data), directory, edition=name, **config.index.parameters).manifest
+        return BM25Retriever.build(stream(config.data), directory, edition=name, **config.index.parameters).manifest
     encoder = corpus_encoder(config.retriever, config.index)
     processes = PartialState(cpu=device(config.index.device) == "cpu")
     with on_disk(stream(config.data), directory, processes=processes) as corpus:
         if config.retriever.fusion is not None and processes.is_main_process:
-            BM25Retriever.build(list(corpus), bm25_directory(config.retriever.fusion, directory), edition=name)
+            BM25Retriever.build(corpus, bm25_directory(config.retriever.fusion, directory), edition=name)
         return build_index(
             corpus,
             passage_encoder=encoder.to(processes.device),

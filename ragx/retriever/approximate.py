@@ -111,8 +111,8 @@ class FaissSearcher:
         """With a filter that lets one row in ten pass, a search ten times as wide: of what it meets, as many count."""
         settings: Any
         if self._kind == "hnsw":
-            width = max(self._parameters["ef_search"], fetch)
-            settings = faiss.SearchParametersHNSW(efSearch=int(width * effort), sel=selector)
+            width = min(self._index.ntotal, max(self._parameters["ef_search"], fetch) * effort)
+            settings = faiss.SearchParametersHNSW(efSearch=int(width), sel=selector)
         else:
             probes = min(self._parameters["nlist"], int(self._parameters["nprobe"] * effort))
             settings = faiss.SearchParametersIVF(nprobe=probes, sel=selector)

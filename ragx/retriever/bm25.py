@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import math
 import re
+from array import array
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -42,13 +43,13 @@ def resolve_parameters(given: Mapping[str, Any]) -> dict[str, float]:
     """k1 (saturation) and b (length normalisation) with `given` laid over their defaults.
 
     Raises:
-        ConfigError: another name, k1 below 0, or b not between 0 and 1.
+        ConfigError: another name, k1 below 0 or infinite, or b not between 0 and 1.
     """
     problems = [f"parameters of bm25 must be among: k1, b, got {name!r}." for name in given if name not in _DEFAULTS]
     settled = {**_DEFAULTS, **given}
     for name, most in (("k1", math.inf), ("b", 1.0)):
         value = settled[name]
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= most:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= most or value == math.inf:
             problems.append(f"{name} must be a number from 0{'' if most == math.inf else ' to 1'}, got {value!r}.")
     if problems:
         raise ConfigError(problems)
@@ -104,9 +105,9 @@ class BM25Retriever(FilteredRetriever):
             scorer = bm25s.BM25(**settled)
             # Words to ids in order of appearance, so that the same passages give the same bytes.
             vocabulary: dict[str, int] = {}
-            ids = [
-                [vocabulary.setdefault(word, len(vocabulary)) for word in _words(f"{passage.title}\n{passage.text}")]
-                for passage in store
+            ids = [  # arrays take half the memory of lists
+                array("i", (vocabulary.setdefault(word, len(vocabulary)) for word in _words(f"{p.title}\n{p.text}")))
+                for p in store
             ]
             if not vocabulary:
                 raise DataError("passages must hold at least one word for BM25, got none.", path=directory)

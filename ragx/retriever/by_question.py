@@ -67,10 +67,10 @@ def retrieve_by_question(
             for one, places in groups.items()
         }
         if len({part.index_fingerprint for part in parts.values()}) == 1:
-            return _joined(queries, [(groups[one], part) for one, part in parts.items()])
+            return joined(queries, [(groups[one], part) for one, part in parts.items()])
 
 
-def _joined(queries: Sequence[str], parts: Sequence[tuple[list[int], Retrieved]]) -> Retrieved:
+def joined(queries: Sequence[str], parts: Sequence[tuple[list[int], Retrieved]]) -> Retrieved:
     """The rows of `parts`, each to its places."""
     by_width = sorted(parts, key=lambda part: part[1].rows.shape[1])
     (first, few), (second, many) = by_width[0], by_width[-1]
@@ -81,18 +81,18 @@ def _joined(queries: Sequence[str], parts: Sequence[tuple[list[int], Retrieved]]
         )
     order = np.argsort(np.concatenate([places for places, _ in parts]))
 
-    def joined(name: str) -> np.ndarray | None:
+    def column(name: str) -> np.ndarray | None:
         arrays = [getattr(part, name) for _, part in parts]
         return None if any(array is None for array in arrays) else np.concatenate(arrays)[order]
 
-    rows, scores = joined("rows"), joined("doc_scores")
+    rows, scores = column("rows"), column("doc_scores")
     assert rows is not None and scores is not None
     found = [passages for _, part in parts for passages in part.passages]
     return Retrieved(
         passages=[found[place] for place in order],
         rows=rows,
-        doc_embeds=joined("doc_embeds"),
+        doc_embeds=column("doc_embeds"),
         doc_scores=scores,
         index_fingerprint=parts[0][1].index_fingerprint,
-        doc_offsets=joined("doc_offsets"),
+        doc_offsets=column("doc_offsets"),
     )

@@ -15,6 +15,7 @@ from ragx.errors import ShapeError
 from ragx.retriever.storage import STORAGES, dtype_of, restored, stored
 
 BLOCK = 16_384  # rows that are float32 at a time
+LARGEST = 1e12  # in size, of a number of a vector: float32 then holds any product of two, and what k-means sums up
 
 
 class Embeddings:
@@ -89,11 +90,12 @@ class Embeddings:
         return self.storage == "fp32" and self.array.flags.c_contiguous
 
     def check_finite(self) -> None:
-        """Raises ShapeError, naming the row, where a number is NaN or infinite."""
+        """Raises ShapeError, naming the row, where a number is NaN, infinite or beyond `LARGEST`."""
         for start, block in self.blocks():
-            bad = np.flatnonzero(~np.isfinite(block).all(axis=1))
+            bad = np.flatnonzero(~(np.abs(block) <= LARGEST).all(axis=1))  # false for NaN too
             if bad.size:
+                got = f"{np.abs(block[bad[0]]).max():g}" if np.isfinite(block[bad[0]]).all() else "NaN or infinity"
                 raise ShapeError(
-                    f"embeddings must be finite {self.storage}, got NaN or infinity in row {start + bad[0]}. "
+                    f"embeddings must be finite {self.storage} up to {LARGEST:g}, got {got} in row {start + bad[0]}. "
                     "Check the encoder."
                 )

@@ -15,7 +15,7 @@ from collections.abc import Collection, Mapping
 
 import numpy as np
 
-from ragx.errors import ConfigError
+from ragx.errors import ConfigError, ShapeError
 from ragx.filters import PassageFilter
 from ragx.records import GivenPassages, Passage, PassageKey, Retrieved
 from ragx.retriever.filtered import Asked, FilteredRetriever
@@ -31,6 +31,9 @@ class GivenRetriever(FilteredRetriever):
         rankings: by question; without scores the given order is kept.
         name: of where they come from, for messages.
         passage_filter: see `FilteredRetriever`.
+
+    Raises:
+        ShapeError: a score that is not finite.
     """
 
     def __init__(
@@ -46,6 +49,8 @@ class GivenRetriever(FilteredRetriever):
         digest = hashlib.sha256()
         for query, ranking in rankings.items():
             scores = ranking.doc_scores or (0.0,) * len(ranking.passages)
+            if not np.isfinite(scores).all():
+                raise ShapeError(f"doc_scores must be finite, got {scores} for {query!r}. Repair {name}.")
             pairs = list(zip(ranking.passages, scores, strict=True))
             self._found[query] = sorted(pairs, key=lambda pair: -pair[1])  # stable: ties keep the given order
             for passage in ranking.passages:
@@ -61,7 +66,16 @@ class GivenRetriever(FilteredRetriever):
 
     def __len__(self) -> int:
         """How many passages every question has at least."""
-        return min(len(pairs) for pairs in self._found.values())
+        return min((len(pairs) for pairs in self._found.values()), default=0)
+
+    def how_many(self, query: str, passage_filter: PassageFilter | None = None) -> int:
+        """How many passages of `query` may be found.
+
+        Raises:
+            ConfigError: nothing was given for it.
+        """
+        filters = [one for one in (self._filter, passage_filter) if one is not None and one.restricts]
+        return len(self._ranked(query, filters))
 
     def _find(self, asked: Asked) -> Retrieved:
         n_docs = asked.n_docs

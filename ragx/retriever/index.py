@@ -20,7 +20,7 @@ import numpy as np
 from ragx.errors import ShapeError
 from ragx.retriever.allowed import Allowed, n_found
 from ragx.retriever.approximate import FaissSearcher
-from ragx.retriever.embeddings import Embeddings
+from ragx.retriever.embeddings import LARGEST, Embeddings
 from ragx.retriever.exact import ExactSearcher, FlatSearcher, products, scan
 from ragx.retriever.kinds import EXACT, resolve_parameters, settle
 from ragx.retriever.on_device import TorchSearcher
@@ -206,8 +206,10 @@ def _falls(scores: list[float]) -> bool:
 
 def _finite(query_embeds: np.ndarray) -> np.ndarray:
     queries = np.ascontiguousarray(query_embeds, dtype=np.float32)
-    if not np.isfinite(queries).all():
-        raise ShapeError("query_embeds must be finite, got NaN or infinity. Check the query encoder.")
+    if not (np.abs(queries) <= LARGEST).all():  # false for NaN too
+        raise ShapeError(
+            f"query_embeds must be finite and at most {LARGEST:g}, got NaN, infinity or more. Check the query encoder."
+        )
     return queries
 
 

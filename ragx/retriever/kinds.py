@@ -34,6 +34,7 @@ EXACT = ("flat", "torch")
 PER_CENTROID = 39  # training vectors that FAISS asks for, for each centroid
 CENTROIDS = 256  # of a byte of a product quantizer
 _LEAST = {("hnsw", "m"): 2, ("sq", "nlist"): 0, ("ivf_pq", "nlist"): 0, ("ivf_pq", "m"): 0}  # m=1 ends the process
+_MOST = 2**31 - 1  # what FAISS counts with
 _BITS = (4, 6, 8, 16)
 _PER_BYTE = 8  # numbers that one byte of a product quantizer stands for, unless m says otherwise
 _logger = logging.getLogger(__name__)
@@ -43,7 +44,7 @@ def resolve_parameters(kind: str, parameters: Mapping[str, int] | None = None) -
     """The defaults of `kind` with `parameters` laid over them.
 
     Raises:
-        ConfigError: unknown kind, unknown parameter name, or a value that is too small.
+        ConfigError: unknown kind, unknown parameter name, or a value that is too small or too large.
     """
     if kind not in KINDS:
         raise ConfigError([f"kind must be one of {', '.join(KINDS)}, got {kind!r}."])
@@ -55,8 +56,8 @@ def resolve_parameters(kind: str, parameters: Mapping[str, int] | None = None) -
     for name, value in given.items():
         least = 0 if name == "seed" else _LEAST.get((kind, name), 1)
         whole = isinstance(value, int) and not isinstance(value, bool)
-        if name in KINDS[kind] and not (whole and value >= least):
-            problems.append(f"{name} must be an integer >= {least}, got {value!r}.")
+        if name in KINDS[kind] and not (whole and least <= value <= _MOST):
+            problems.append(f"{name} must be an integer from {least} to {_MOST}, got {value!r}.")
         elif (kind, name) == ("sq", "bits") and value not in _BITS:
             problems.append(f"bits must be one of {', '.join(map(str, _BITS))}, got {value}.")
     if problems:

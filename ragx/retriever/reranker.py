@@ -26,6 +26,8 @@ from ragx.errors import CheckpointError, ConfigError, ShapeError
 from ragx.filters import PassageFilter
 from ragx.protocols import Retriever
 from ragx.records import Passage, Retrieved
+from ragx.retriever.by_question import joined
+from ragx.retriever.given import GivenRetriever
 
 LOGITS = ("reranker", "retriever")
 _DEFAULT_MAX_LENGTH = 512
@@ -148,8 +150,7 @@ class RerankedRetriever:
     @property
     def fingerprint(self) -> str:
         """Identifies the retriever (as it is now), the cross-encoder and how it is used."""
-        named = [self.retriever.fingerprint, self._weights, self._candidates, self._logits]
-        return hashlib.sha256(json.dumps(named).encode()).hexdigest()
+        return self._over(self.retriever.fingerprint)
 
     @property
     def manifest(self) -> Any:
@@ -173,8 +174,31 @@ class RerankedRetriever:
 
         Arguments and errors as of the retriever.
         """
-        fetch = max(n_docs, min(self._candidates, len(self.retriever)))  # type: ignore[arg-type]
-        found = self.retriever.retrieve(queries, fetch, query_embeds=query_embeds, passage_filter=passage_filter)
+        if n_docs < 1:
+            raise ConfigError([f"n_docs must be >= 1, got {n_docs}."])
+        groups: dict[int, list[int]] = {}
+        for place, count in enumerate(self._available(queries, passage_filter)):
+            groups.setdefault(max(n_docs, min(self._candidates, count)), []).append(place)
+        parts = []
+        for fetch, places in groups.items():
+            some = [queries[place] for place in places]
+            embeds = None if query_embeds is None else query_embeds[torch.tensor(places)]
+            found = self.retriever.retrieve(some, fetch, query_embeds=embeds, passage_filter=passage_filter)
+            parts.append((places, self._ranked(some, found, n_docs)))
+        return parts[0][1] if len(parts) == 1 else joined(queries, parts)
+
+    def _available(self, queries: Sequence[str], passage_filter: PassageFilter | None) -> list[int]:
+        """How many passages there are to choose candidates from, for each query."""
+        if isinstance(self.retriever, GivenRetriever):
+            return [self.retriever.how_many(query, passage_filter) for query in queries]
+        return [len(self.retriever)] * len(queries)  # type: ignore[arg-type]
+
+    def _over(self, fingerprint: str) -> str:
+        """Of this reranker over what `fingerprint` identifies: an answer is labelled by the index that gave it."""
+        named = [fingerprint, self._weights, self._candidates, self._logits]
+        return hashlib.sha256(json.dumps(named).encode()).hexdigest()
+
+    def _ranked(self, queries: Sequence[str], found: Retrieved, n_docs: int) -> Retrieved:
         width = len(found.passages[0])
         asked = [query for query in queries for _ in range(width)]
         scores = self._cross_encoder.scores(asked, [p for row in found.passages for p in row]).reshape(-1, width)
@@ -184,7 +208,7 @@ class RerankedRetriever:
             passages=[[row[z] for z in places] for row, places in zip(found.passages, order, strict=True)],
             rows=np.take_along_axis(found.rows, order, 1),
             doc_scores=np.take_along_axis(found.doc_scores, order, 1),
-            index_fingerprint=self.fingerprint,
+            index_fingerprint=self._over(found.index_fingerprint),
         )
         if self._logits == "reranker":
             return replace(kept, doc_scores=np.take_along_axis(scores, order, 1), doc_embeds=None, doc_offsets=None)

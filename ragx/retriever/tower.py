@@ -240,4 +240,14 @@ def _load_model(name: str, config: Any, *, role: str) -> nn.Module:
 
 def _noted_settings(folder: Path) -> dict[str, Any]:
     file = folder / SETTINGS_FILE
-    return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    if not file.is_file():
+        return {}
+    try:
+        noted = json.loads(file.read_text(encoding="utf-8"))
+        sound = isinstance(noted.get("pooling", ""), str) and type(noted.get("max_length", 1)) is int
+    except (ValueError, AttributeError):
+        sound = False
+    if not sound:
+        raise CheckpointError(f"{file} must hold pooling, a name, and max_length, a number. Copy the checkpoint again.")
+    settings: dict[str, Any] = noted
+    return settings

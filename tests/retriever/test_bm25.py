@@ -126,6 +126,8 @@ def test_parameters_are_checked(tmp_path: Path, passages: list[Passage]) -> None
         ConfigError, match=r"among: k1, b, got 'k'(.|\n)*k1 must be a number from 0, got -1(.|\n)*b must be"
     ):
         resolve_parameters({"k": 1, "k1": -1, "b": 1.5})
+    with pytest.raises(ConfigError, match="k1 must be a number from 0, got inf"):
+        resolve_parameters({"k1": math.inf})
     assert BM25Retriever.build(passages, tmp_path / "a", edition="x", b=0.4).manifest.parameters["b"] == 0.4
 
 

@@ -163,6 +163,14 @@ def test_shared_tower(checkpoint: Callable[..., Path]) -> None:
     np.testing.assert_allclose(embeds, expected.detach().numpy(), atol=1e-6, rtol=0)
 
 
+@pytest.mark.parametrize("text", ["{", "[]", '{"max_length": "abc"}', '{"max_length": true}', '{"pooling": 1}'])
+def test_damaged_settings_are_refused(checkpoint: Callable[..., Path], tmp_path: Path, text: str) -> None:
+    folder = shutil.copytree(checkpoint("context"), tmp_path / "damaged")
+    (folder / "ragx_encoder.json").write_text(text)
+    with pytest.raises(CheckpointError, match=r"ragx_encoder.json must hold pooling, a name, and max_length, a number"):
+        PassageEncoder.from_pretrained(folder)
+
+
 def test_missing_weights_are_refused(checkpoint: Callable[..., Path], tmp_path: Path) -> None:
     # A context encoder whose config claims to be a question encoder: every weight would be random.
     folder = shutil.copytree(checkpoint("context"), tmp_path / "mixed")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from ragx.errors import ConfigError
+from ragx.errors import ConfigError, ShapeError
 from ragx.filters import PassageFilter
 from ragx.losses import prior
 from ragx.protocols import Retriever
@@ -45,6 +45,13 @@ def test_without_scores_the_prior_is_uniform() -> None:
 def test_a_question_is_known_by_its_exact_text(query: str) -> None:
     with pytest.raises(ConfigError, match="query must be one of the 2 questions of mine.jsonl, letter by letter"):
         GivenRetriever(RANKINGS, name="mine.jsonl").retrieve(["flat", query], 1)
+
+
+def test_scores_must_be_finite() -> None:
+    ranking = GivenPassages((Passage("a", "1", "0", "", "a"),), (float("nan"),))
+    with pytest.raises(ShapeError, match="doc_scores must be finite, got .* for 'q'. Repair mine"):
+        GivenRetriever({"q": ranking}, name="mine")
+    assert len(GivenRetriever({})) == 0
 
 
 def test_fewer_passages_than_n_docs_are_refused_and_never_padded() -> None:

@@ -226,7 +226,7 @@ def test_not_finite_is_refused(kind: str) -> None:
     """FAULTS F6: FAISS would take a NaN and answer -1 ever after."""
     embeddings = vectors(50)
     embeddings[33, 2] = np.nan
-    with pytest.raises(ShapeError, match="must be finite fp32, got NaN or infinity in row 33"):
+    with pytest.raises(ShapeError, match=r"must be finite fp32 up to 1e\+12, got NaN or infinity in row 33"):
         VectorIndex.build(embeddings, kind=kind)
     too_large = vectors(5).astype(np.float64)
     too_large[4] = 1e300
@@ -238,6 +238,21 @@ def test_not_finite_is_refused(kind: str) -> None:
         for n_docs in (1, 5, 50):
             with pytest.raises(ShapeError, match="query_embeds must be finite"):
                 index.search(queries, n_docs)
+
+
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_numbers_whose_products_overflow_are_refused_and_the_largest_others_are_searched(kind: str) -> None:
+    """FAISS would answer -1 or NaN where a product is infinite, and k-means would end the process."""
+    embeddings = vectors(300)
+    embeddings *= np.float32(1e12) / np.abs(embeddings).max()
+    index = VectorIndex.build(embeddings, kind=kind)
+    rows, scores = index.search(embeddings[:4], 5)
+    assert (rows >= 0).all() and np.isfinite(scores).all()
+    with pytest.raises(ShapeError, match=r"query_embeds must be finite and at most 1e\+12, got"):
+        index.search(np.full((1, 8), 1e30, dtype=np.float32), 5)
+    embeddings[7, 3] = 1e25
+    with pytest.raises(ShapeError, match=r"must be finite fp32 up to 1e\+12, got 1e\+25 in row 7"):
+        VectorIndex.build(embeddings, kind=kind)
 
 
 @pytest.mark.parametrize("kind", list(KINDS))

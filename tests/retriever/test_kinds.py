@@ -25,13 +25,14 @@ def test_parameters_are_checked() -> None:
         ("ivf_pq", "nprobs", 5): "parameters of ivf_pq must be among: m, nlist, nprobe, rerank, seed, got 'nprobs'",
         ("flat", "m", 5): "parameters of flat must be among: none, got 'm'",
         ("torch", "nprobe", 5): "parameters of torch must be among: none, got 'nprobe'",
-        ("hnsw", "m", 1): "m must be an integer >= 2, got 1",
-        ("hnsw", "ef_search", 0): "ef_search must be an integer >= 1, got 0",
-        ("sq", "nprobe", 0): "nprobe must be an integer >= 1, got 0",
-        ("sq", "nlist", -1): "nlist must be an integer >= 0, got -1",
+        ("hnsw", "m", 1): "m must be an integer from 2 to 2147483647, got 1",
+        ("hnsw", "ef_search", 0): "ef_search must be an integer from 1 to 2147483647, got 0",
+        ("hnsw", "ef_search", 3_000_000_000): "ef_search must be an integer from 1 to 2147483647, got 3000000000",
+        ("sq", "nprobe", 0): "nprobe must be an integer from 1 to 2147483647, got 0",
+        ("sq", "nlist", -1): "nlist must be an integer from 0 to 2147483647, got -1",
         ("sq", "bits", 5): "bits must be one of 4, 6, 8, 16, got 5",
-        ("ivf_pq", "seed", True): "seed must be an integer >= 0, got True",
-        ("ivf_pq", "m", 2.0): "m must be an integer >= 0, got 2.0",
+        ("ivf_pq", "seed", True): "seed must be an integer from 0 to 2147483647, got True",
+        ("ivf_pq", "m", 2.0): "m must be an integer from 0 to 2147483647, got 2.0",
     }
     for (kind, *named), message in wrong.items():
         given: dict[str, Any] = {str(named[0]): named[1]} if named else {}

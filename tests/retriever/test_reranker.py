@@ -16,6 +16,7 @@ from ragx.filters import PassageFilter
 from ragx.protocols import Retriever
 from ragx.records import GivenPassages, Passage, Retrieved
 from ragx.retriever.bm25 import BM25Retriever
+from ragx.retriever.by_question import retrieve_by_question
 from ragx.retriever.dense import DenseRetriever
 from ragx.retriever.given import GivenRetriever
 from ragx.retriever.reranker import CrossEncoder, RerankedRetriever
@@ -79,6 +80,58 @@ def test_the_candidates_alone_are_ordered_anew(ranker: Callable[[int], Path], wo
         np.testing.assert_allclose(found.doc_scores[b], scores[order], atol=1e-5)
     assert found.doc_embeds is None and found.doc_offsets is None
     assert {tuple(row[:2]) for row in before.rows} != {tuple(row) for row in found.rows}  # it is another order
+
+
+class ByTitle(CrossEncoder):
+    """Scores a passage by the number in its title."""
+
+    def __init__(self, meanwhile: Callable[[], object] = bool) -> None:
+        self.meanwhile = meanwhile
+
+    def fingerprint(self) -> str:
+        return "by title"
+
+    def scores(self, queries: object, passages: object) -> np.ndarray:
+        self.meanwhile()
+        return np.array([float(passage.title) for passage in passages], dtype=np.float32)  # type: ignore[attr-defined]
+
+
+def test_given_passages_are_all_read_whatever_other_questions_have() -> None:
+    """One question has twenty, another two, of which a filter leaves one."""
+    many = tuple(Passage(f"a{n}", "1", "0", f"{n}", "text") for n in range(20))
+    few = (Passage("b0", "1", "0", "5", "text", acl=("staff",)), Passage("b1", "1", "0", "3", "text"))
+    given = GivenRetriever({"many": GivenPassages(many), "few": GivenPassages(few)})
+    reranked = RerankedRetriever(given, ByTitle(), candidates=50)
+    for queries, best in ((["many", "few"], ["a19", "b0"]), (["few", "many"], ["b0", "a19"])):
+        assert [row[0].source for row in reranked.retrieve(queries, 1).passages] == best
+    found = reranked.retrieve(["few", "many"], 1, passage_filter=PassageFilter(acl=()))
+    assert [row[0].source for row in found.passages] == ["b1", "a19"] and found.doc_scores.tolist() == [[3.0], [19.0]]
+    with pytest.raises(ConfigError, match="n_docs must be at most 2, the passages given for 'few', got 3"):
+        reranked.retrieve(["many", "few"], 3)
+    for n_docs in (0, -1):
+        with pytest.raises(ConfigError, match=f"n_docs must be >= 1, got {n_docs}"):
+            reranked.retrieve(["many"], n_docs)
+
+
+def test_an_answer_is_labelled_by_the_index_that_gave_it(build: Callable[..., Path], passages: list[Passage]) -> None:
+    """The index is swapped while the cross-encoder reads; answers of a batch are of one edition."""
+    numbered = [Passage(p.source, "1", "0", f"{n}", p.text) for n, p in enumerate(passages)]
+    newer = [Passage(p.source, "2", "0", p.title, p.text) for p in numbered]
+    dense, then = DenseRetriever.open(build(numbered, "then", edition="1")), build(newer, "now", edition="2")
+    swaps = iter([then])
+    encoder = ByTitle(lambda: [dense.swap(folder) for folder in list(swaps)[:1]])
+    reranked, before = RerankedRetriever(dense, encoder, candidates=4), dense.fingerprint
+    same = DenseRetriever.open(build(numbered, "same", edition="1"))
+    label = RerankedRetriever(same, encoder, candidates=4).fingerprint
+    found = reranked.retrieve(["a"], 2, query_embeds=torch.ones(1, 16))
+    assert {p.version for p in found.passages[0]} == {"1"} and found.index_fingerprint == label
+    assert dense.fingerprint != before and reranked.fingerprint != label
+
+    dense.swap(build(numbered, "then", edition="1"))
+    swaps = iter([then])
+    filters = [PassageFilter(as_of="2016"), PassageFilter(as_of="2017")]
+    both = retrieve_by_question(reranked, ["a", "b"], 2, filters=filters, query_embeds=torch.ones(2, 16))
+    assert {p.version for row in both.passages for p in row} == {"2"}  # asked again, of one edition
 
 
 def test_equal_scores_keep_the_retrievers_order(words: BM25Retriever) -> None:
