@@ -108,7 +108,7 @@ def test_a_filter_is_applied_before_ranking_and_changes_no_score(tmp_path: Path,
             assert found.doc_scores[0].tolist() == scores[found.rows[0]].tolist()
         assert own.retrieve(["zzz", "lima"], 2).rows.tolist() == [[1, 2], [1, 2]]  # ties by row among what is allowed
     nobody = BM25Retriever.build([replace(p, acl=("staff",)) for p in passages], tmp_path / "staff", edition="x")
-    with pytest.raises(ConfigError, match="filter must allow at least one of the 6 passages, got none"):
+    with pytest.raises(ConfigError, match="filter and deletions must leave at least one of the 6 passages, got none"):
         nobody.retrieve(["lima"], 1, passage_filter=PassageFilter(acl=()))
 
 

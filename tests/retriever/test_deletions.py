@@ -41,7 +41,7 @@ def test_a_deleted_passage_is_gone_at_once(build: Callable[..., Path], passages:
     assert len(again) == 4
     for passage in [first[1], *first[3:]]:
         again.delete([passage.key])
-    with pytest.raises(ConfigError, match="filter must allow at least one of the 6 passages, got none"):
+    with pytest.raises(ConfigError, match="filter and deletions must leave at least one of the 6 passages, got none"):
         again.retrieve(["a"], 1, **ASK)  # type: ignore[arg-type]
 
 

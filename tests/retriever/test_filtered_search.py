@@ -60,7 +60,9 @@ def test_a_forbidden_row_is_never_found(indexes: dict[str, VectorIndex], kind: s
 
 @pytest.mark.parametrize("kind", list(KINDS))
 def test_nothing_allowed(indexes: dict[str, VectorIndex], kind: str) -> None:
-    with pytest.raises(ConfigError, match="filter must allow at least one of the 10000 passages, got none"):
+    with pytest.raises(
+        ConfigError, match="filter and deletions must leave at least one of the 10000 passages, got none"
+    ):
         indexes[kind].search(np.ones((1, 16), dtype=np.float32), 1, allowed=Allowed(np.zeros(COUNT, dtype=bool)))
 
 
@@ -114,7 +116,7 @@ def test_no_search_widens_what_a_retriever_was_opened_with(build: Callable[..., 
     assert narrower.rows.tolist() == [[3]]
     secret = [p for p in world(passages) if p.acl]
     closed = DenseRetriever.open(build(secret, "closed"), passage_filter=PassageFilter(acl=()))
-    with pytest.raises(ConfigError, match="filter must allow at least one of the 3 passages, got none"):
+    with pytest.raises(ConfigError, match="filter and deletions must leave at least one of the 3 passages, got none"):
         closed.retrieve(["a"], 1, **ask)  # type: ignore[arg-type]
 
 
