@@ -46,9 +46,6 @@ def n_found(n_docs: int, count: int, allowed: Allowed | None) -> int:
     if allowed is None:
         return n_docs
     if not allowed.count:
-        raise ConfigError(
-            [
-                f"filter and deletions must leave at least one of the {count} passages, got none. Widen the filter, or add passages."
-            ]
-        )
+        got = f"at least one of the {count} passages, got none. Widen the filter, or add passages."
+        raise ConfigError([f"filter and deletions must leave {got}"])
     return min(n_docs, allowed.count)
