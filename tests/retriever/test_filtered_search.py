@@ -60,9 +60,7 @@ def test_a_forbidden_row_is_never_found(indexes: dict[str, VectorIndex], kind: s
 
 @pytest.mark.parametrize("kind", list(KINDS))
 def test_nothing_allowed(indexes: dict[str, VectorIndex], kind: str) -> None:
-    with pytest.raises(
-        ConfigError, match="filter and deletions must leave at least one of the 10000 passages"
-    ):
+    with pytest.raises(ConfigError, match="filter and deletions must leave at least one of the 10000 passages"):
         indexes[kind].search(np.ones((1, 16), dtype=np.float32), 1, allowed=Allowed(np.zeros(COUNT, dtype=bool)))
 
 
