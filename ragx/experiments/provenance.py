@@ -16,6 +16,7 @@ from torch import nn
 
 from ragx.citations.attribution import EmissionRule
 from ragx.decoding.settings import DecodingSettings
+from ragx.retriever.filtered import own_filter
 
 
 def weights_sha256(model: nn.Module) -> str:
@@ -46,9 +47,26 @@ def provenance_of(
         "index": None if retriever is None else retriever.fingerprint,
         "edition": getattr(retriever, "edition", None),
         "attribution": None if retriever is None else asdict(EmissionRule()),
+        "filter": own_filter(retriever),
+        **_reads(model),
     }
     given = dict(given or {})
     if "weights" not in given:
         found["weights"] = weights_sha256(model)
     whole: dict[str, Any] = json.loads(json.dumps({**found, **given}))
     return whole
+
+
+def _reads(model: Any) -> dict[str, Any]:
+    """How texts become inputs: no weight says so, and what is cut or written otherwise is answered otherwise."""
+    inputs, encoder = model.generator.inputs, model.query_encoder
+    tower = None if encoder is None else encoder.tower
+    return {
+        "template": inputs.template,
+        "max_input_length": inputs.max_length,
+        "bos_in_labels": inputs.bos_in_labels,
+        "separator": inputs.separator,
+        "max_query_length": None if tower is None else tower.max_length,
+        "pooling": None if tower is None else tower.pooling,
+        "null_document": None if model.null_document is None else model.null_document.kind,
+    }

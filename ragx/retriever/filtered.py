@@ -10,12 +10,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from torch import Tensor
 
 from ragx.errors import ShapeError
 from ragx.filters import PassageFilter
+from ragx.protocols import Retriever
 from ragx.records import Retrieved
 
 
@@ -53,7 +55,7 @@ class FilteredRetriever(ABC):
     """
 
     def __init__(self, passage_filter: PassageFilter | None) -> None:
-        self._filter = passage_filter
+        self.passage_filter = passage_filter
 
     def retrieve(
         self,
@@ -66,9 +68,17 @@ class FilteredRetriever(ABC):
         """See `ragx.protocols.Retriever`."""
         if not queries:
             raise ShapeError("queries must hold at least one query, got none.")
-        filters = frozenset(one for one in (self._filter, passage_filter) if one is not None and one.restricts)
+        filters = frozenset(one for one in (self.passage_filter, passage_filter) if one is not None and one.restricts)
         return self._find(Asked(queries, n_docs, query_embeds, filters))
 
     @abstractmethod
     def _find(self, asked: Asked) -> Retrieved:
         """The passages, as `ragx.protocols.Retriever.retrieve` promises them."""
+
+
+def own_filter(retriever: Retriever | None) -> dict[str, Any] | None:
+    """The filter that a retriever, or the one that it reranks, was opened with, as JSON; None restricts nothing."""
+    found: PassageFilter | None = getattr(getattr(retriever, "retriever", retriever), "passage_filter", None)
+    if found is None or not found.restricts:
+        return None
+    return {"acl": None if found.acl is None else list(found.acl), "as_of": found.as_of}

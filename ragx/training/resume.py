@@ -17,6 +17,7 @@ from typing import Any
 from ragx.errors import CheckpointError, ConfigError
 from ragx.model import RagModel
 from ragx.records import Example
+from ragx.retriever.filtered import own_filter
 from ragx.training.selection import Selection
 from ragx.training.settings import changes
 
@@ -60,6 +61,7 @@ def identity(
     model: RagModel, examples: Sequence[Example], dev_examples: Sequence[Example], *, processes: int
 ) -> dict[str, Any]:
     """What a run reads beside its settings, by dotted key."""
+    tower = None if model.query_encoder is None else model.query_encoder.tower
     return {
         "model.kind": model.kind,
         "model.n_docs": model.n_docs,
@@ -69,7 +71,10 @@ def identity(
         "generator.max_length": model.generator.inputs.max_length,
         "model.freeze_query_encoder": model.freeze_query_encoder,
         "model.passages_at_once": model.passages_at_once,
+        "retriever.filter": own_filter(model.retriever),
         "retriever.filter.by_question": list(model.filtered_by),
+        "retriever.max_query_length": None if tower is None else tower.max_length,
+        "retriever.pooling": None if tower is None else tower.pooling,
         "retriever.fingerprint": model.retriever.fingerprint if model.retriever is not None else None,
         "data.examples": digest(example.to_json() for example in examples),
         "data.dev_examples": digest(example.to_json() for example in dev_examples),

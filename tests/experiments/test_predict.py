@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+import operator
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,10 +17,14 @@ import torch
 from ragx.data.predictions import read_predictions, write_predictions
 from ragx.errors import ConfigError, RagxError
 from ragx.experiments.predict import predict, predict_to_file
-from ragx.experiments.provenance import weights_sha256
+from ragx.experiments.provenance import provenance_of, weights_sha256
+from ragx.filters import PassageFilter
 from ragx.losses import posterior
 from ragx.model import Answered, RagModel
 from ragx.records import Prediction
+from ragx.retriever.dense import DenseRetriever
+from ragx.retriever.filtered import own_filter
+from ragx.retriever.null_document import NullDocument
 from tests.experiments.conftest import SETTINGS, passages_of, questions_of
 
 EXAMPLES = questions_of("2016-12")
@@ -203,6 +210,59 @@ def test_a_run_of_other_settings_is_not_mixed_in(make_model: MakeModel, tmp_path
     model.n_docs = 2
     with pytest.raises(RagxError, match=r"same run, got other values of n_docs \(3, now 2\)"):
         predict_to_file(model, EXAMPLES, path, decoder="thorough", settings=SETTINGS)
+
+
+def test_answers_without_an_access_filter_are_not_handed_to_who_asks_with_one(
+    make_model: MakeModel, index_dirs: dict[str, Path], tmp_path: Path
+) -> None:
+    options: dict[str, Any] = {"decoder": "token_beam", "settings": SETTINGS}
+    model = make_model("rag_token")
+    path = predict_to_file(model, EXAMPLES, tmp_path / "p.jsonl", **options)
+    for retriever, now in (
+        (DenseRetriever.open(index_dirs["2016-12"], passage_filter=PassageFilter(acl=())), r"{'acl': \[\]"),
+        (DenseRetriever.open(index_dirs["2016-12"], passage_filter=PassageFilter(as_of="2016")), r"{'acl': None"),
+    ):
+        model.retriever = retriever
+        with pytest.raises(RagxError, match=f"same run, got other values of filter .None, now {now}"):
+            predict_to_file(model, EXAMPLES, path, **options)
+        # A reranker names its index and not the filter of the retriever inside.
+        model.retriever = SimpleNamespace(retriever=retriever, fingerprint="", edition=None)  # type: ignore[assignment]
+        assert provenance_of(model, **options)["filter"] == own_filter(retriever)
+    model.retriever = DenseRetriever.open(index_dirs["2016-12"], passage_filter=PassageFilter())  # restricts nothing
+    assert predict_to_file(model, EXAMPLES, path, **options) == path
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "name"),
+    [
+        ("generator.inputs.template", "{title} : {text} // {query}", "template"),
+        ("generator.inputs.max_length", 40, "max_input_length"),
+        ("generator.inputs.bos_in_labels", True, "bos_in_labels"),
+        ("generator.inputs.separator", "A:", "separator"),
+        ("query_encoder.tower.max_length", 5, "max_query_length"),
+        ("query_encoder.tower.pooling", "mean", "pooling"),
+    ],
+)
+def test_answers_to_otherwise_written_inputs_are_not_handed_on(
+    make_model: MakeModel, tmp_path: Path, place: str, value: object, name: str
+) -> None:
+    options: dict[str, Any] = {"decoder": "token_beam", "settings": SETTINGS}
+    model = make_model("rag_token")
+    path = predict_to_file(model, EXAMPLES, tmp_path / "p.jsonl", **options)
+    owner, _, attribute = place.rpartition(".")
+    setattr(operator.attrgetter(owner)(model), attribute, value)
+    with pytest.raises(RagxError, match=f"same run, got other values of {name} .*, now {re.escape(repr(value))}"):
+        predict_to_file(model, EXAMPLES, path, **options)
+
+
+def test_provenance_says_which_null_document_the_model_has(make_model: MakeModel) -> None:
+    model = make_model("rag_token")
+    asked: dict[str, Any] = {"decoder": "token_beam", "settings": SETTINGS}
+    assert provenance_of(model, **asked)["null_document"] is None
+    model.null_document = NullDocument("bias", embedding_size=None)
+    assert provenance_of(model, **asked)["null_document"] == "bias"
+    closed = provenance_of(make_model("closed_book"), decoder="greedy", settings=SETTINGS)
+    assert [closed[name] for name in ("filter", "max_query_length", "pooling")] == [None] * 3
 
 
 def test_it_streams(make_model: MakeModel) -> None:

@@ -15,8 +15,10 @@ import pytest
 import torch
 
 from ragx.errors import CheckpointError, ConfigError
+from ragx.filters import PassageFilter
 from ragx.model import RagModel
 from ragx.records import Example
+from ragx.retriever.dense import DenseRetriever
 from ragx.training.loop import TrainingSettings, mean_nll, train
 from ragx.training.metrics_log import TIMINGS, MetricsLog, read_metrics
 
@@ -232,6 +234,24 @@ def test_whatever_changed_since_is_named_key_by_key(
     keys = [problem.split(" must equal ")[0] for problem in caught.value.problems[:-1]]
     assert keys == ["training.generator_lr", "training.seed", "model.kind", "model.n_docs", "data.examples"]
     assert "hydra.run.dir=..." in caught.value.problems[-1] and "resume=False" not in caught.value.problems[-1]
+
+
+def test_a_run_is_not_resumed_under_another_filter_or_other_queries(
+    make_model: MakeModel, parts: Path, examples: list[Example], tmp_path: Path
+) -> None:
+    """Complete as the run is, it read passages that may now not be read."""
+    go(make_model(), examples, tmp_path)
+    model = make_model()
+    model.retriever = DenseRetriever.open(parts / "index", passage_filter=PassageFilter(acl=()))
+    assert model.query_encoder is not None
+    model.query_encoder.tower.max_length = 8
+    with pytest.raises(ConfigError, match=r"retriever.filter must equal None .*, got {'acl': \[\]") as caught:
+        go(model, examples, tmp_path)
+    keys = [problem.split(" must equal ")[0] for problem in caught.value.problems[:-1]]
+    assert keys == ["retriever.filter", "retriever.max_query_length"]
+    model.query_encoder.tower.max_length = make_model().query_encoder.tower.max_length  # type: ignore[union-attr]
+    first = go(model, examples, tmp_path / "filtered")
+    assert go(model, examples, tmp_path / "filtered") == first
 
 
 def test_starting_over_leaves_nothing_of_the_earlier_run(
