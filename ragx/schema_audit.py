@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 
 from omegaconf import MISSING
 
+from ragx.citations.from_predictions import CLAIM_MODES
+from ragx.citations.metrics import PER_SENTENCE
 from ragx.limits import all_at_least, at_least, file, files, folder, one_of, output
 
 
@@ -74,10 +76,10 @@ class AuditCitations:
     judge: str = one_of("frozen", "exact_span", "constraints", "lexical", "nli", "composite")
     nli: str | None = folder()
     nli_labels: list[str] = MISSING
-    claims: str = one_of("auto", "answer", "sentences")
+    claims: str = one_of(*CLAIM_MODES)
     task: str = MISSING
     judge_packed: bool = MISSING
-    trec_per_sentence: str = one_of("best", "first", "union")
+    trec_per_sentence: str = one_of(*PER_SENTENCE)
     lenient: bool = MISSING
     strict: bool = MISSING
     require_nonempty: bool = MISSING

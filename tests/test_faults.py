@@ -57,7 +57,7 @@ GENERATION: dict[str, Proof] = {
     "B5": ("a rule on tokens is followed and knows its question",
            "decoding/test_constraints.py::test_the_callers_rule_is_asked_about_the_question_its_passage_and_the_prefix",
            "test_generate.py::test_a_rule_of_the_caller_reaches_the_decoder",
-           "decoding/test_settings.py::test_unknown_settings_are_errors_all_at_once"),
+           "decoding/test_settings.py::test_an_unknown_setting_is_an_error"),
     "B6": ("no default of a checkpoint decides a length",
            "generator/test_bart_decoders.py::test_hidden_defaults_of_a_checkpoint_have_no_say",
            "test_scripts.py::test_what_a_checkpoint_would_have_generate_do_is_shown_and_not_done",

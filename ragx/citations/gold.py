@@ -11,7 +11,7 @@ but passages that hold no group do not suffice, since the groups given are all t
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -101,11 +101,6 @@ class Gold:
             category=row.string("category", values.get("category") or ""),
             **{name: row.text(name, value) for name, value in texts.items()},
         )
-
-
-def frozen_labels(golds: Collection[Gold]) -> dict[tuple[str, str, PassageKey], str]:
-    """{(question id, claim id, key): label} of the labels that are about one passage alone."""
-    return {(gold.qid, claim_id, key): label for gold in golds for (claim_id, key), label in gold.labels.items()}
 
 
 def _groups(row: Row) -> dict[str, Groups]:

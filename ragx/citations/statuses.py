@@ -26,7 +26,6 @@ UNTRUSTED = ("span_out_of_range", "quote_mismatch", "hash_mismatch", "hash_missi
 OUT_OF_CHAIN = ("not_retrieved", "not_packed", "outside_visible_span")
 OUT_OF_DATE = ("stale", "not_yet_valid")
 INVALID = (*UNRESOLVABLE, *UNTRUSTED, "forbidden", *OUT_OF_CHAIN, *OUT_OF_DATE)
-GRANULARITIES = ("span", "page", "section", "chunk", "source")
 
 
 class CitationResult(NamedTuple):

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
-from typing import Any
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 from ragx.errors import ConfigError
 
@@ -59,21 +58,6 @@ class DecodingSettings:
         problems = list(self._problems())
         if problems:
             raise ConfigError(problems)
-
-    @classmethod
-    def from_mapping(cls, values: Mapping[str, Any]) -> DecodingSettings:
-        """The settings of these names, the others as usual.
-
-        Raises:
-            ConfigError: unknown names, all of them, or values that `DecodingSettings` refuses.
-        """
-        known = [item.name for item in fields(cls)]
-        unknown = [name for name in values if name not in known]
-        if unknown:
-            raise ConfigError(
-                f"{name} must be a decoding setting, got an unknown one. Known: {', '.join(known)}." for name in unknown
-            )
-        return cls(**values)
 
     def units_at_once(self, *, sequences_per_unit: int) -> int:
         """How many beam searches of `sequences_per_unit` sequences may run together; at least one."""

@@ -26,12 +26,6 @@ def distinct_shares(texts: Sequence[str], *, n: int = 3) -> list[tuple[float, fl
     return [(share, float(len(of_text))) for share, of_text in zip(shares, grams, strict=True)]
 
 
-def distinct_ratio(texts: Sequence[str], *, n: int = 3) -> float | None:
-    """Distinct to total n-grams over all texts; None where there is no n-gram."""
-    grams = [gram for text in texts for gram in _ngrams(text, n)]
-    return len(set(grams)) / len(grams) if grams else None
-
-
 def _ngrams(text: str, n: int) -> list[tuple[str, ...]]:
     words = unicodedata.normalize("NFC", text).lower().split()
     return [tuple(words[i : i + n]) for i in range(len(words) - n + 1)]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ragx.citations.gold import QUESTION, Gold, frozen_labels
+from ragx.citations.gold import QUESTION, Gold
 from ragx.errors import DataError
 from ragx.jsonl import Row
 from ragx.records import Example
@@ -44,10 +44,6 @@ def test_a_line() -> None:
 
 def test_groups_of_the_question() -> None:
     assert read(groups=[[A], [B]]).groups == {QUESTION: (frozenset([key("A.v1.a")]), frozenset([key("B.v1.b")]))}
-
-
-def test_labels_for_a_judge() -> None:
-    assert frozen_labels([read()]) == {("q7", "q7.c1", key("A.v1.a")): "partial"}
 
 
 @pytest.mark.parametrize(

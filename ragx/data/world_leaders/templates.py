@@ -60,7 +60,6 @@ AFTER = (
     "{later} took over afterwards.",
 )
 MILITARY = ("{He} had made a career in the armed forces.", "{He} was a soldier by profession.")
-CIVIL = ("{He} was a civilian by career.", "{He} had not served in the army by profession.")
 HANDOVER = (
     "In {month}, power in {country} passed from {earlier} to {later}.",
     "{later} replaced {earlier} at the head of {country} in {month}.",
