@@ -74,7 +74,7 @@ class GivenRetriever(FilteredRetriever):
         Raises:
             ConfigError: nothing was given for it.
         """
-        filters = [one for one in (self._filter, passage_filter) if one is not None and one.restricts]
+        filters = [one for one in (self.passage_filter, passage_filter) if one is not None and one.restricts]
         return len(self._ranked(query, filters))
 
     def _find(self, asked: Asked) -> Retrieved:
