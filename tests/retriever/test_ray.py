@@ -220,7 +220,7 @@ def test_ray_data_encodes_to_the_same_bytes_though_an_actor_is_killed(
 
     monkeypatch.setattr(ray_encoding, "EncodingWorker", Mortal)
     local, name = PassageEncoder.from_pretrained(checkpoint("context")), str(checkpoint("context"))
-    shared = RayPassageEncoder(local, checkpoint=name, workers=3, timeout_s=PATIENT)
+    shared = RayPassageEncoder(local, checkpoint=name, workers=2, timeout_s=PATIENT)
     many = [Passage(f"{n}", "1", "0", p.title, p.text * (n % 3 + 1)) for n in range(5) for p in corpus()]
     many = [Passage(f"{n}", "1", "0", p.title, p.text) for n, p in enumerate(many)][:290]
     parts = [range(n, min(n + 25, 290)) for n in range(0, 290, 25)]
@@ -237,7 +237,7 @@ def test_ray_data_builds_the_index_that_one_process_builds(
 ) -> None:
     """Manifest and files to the byte, with vectors of an older index taken over too."""
     local, name = PassageEncoder.from_pretrained(checkpoint("context")), str(checkpoint("context"))
-    shared = RayPassageEncoder(local, checkpoint=name, workers=2, timeout_s=PATIENT)
+    shared = RayPassageEncoder(local, checkpoint=name, workers=1, timeout_s=PATIENT)
     for first, encoder in (("one", local), ("many", shared)):
         older = build_index(
             corpus()[:25], passage_encoder=encoder, directory=tmp_path / first / "old", edition="1", progress=False
