@@ -6,7 +6,8 @@
 `ragx.evaluation.columns` says which figures a task has. `correct_without_evidence` is the share of right answers where
 no passage that the generator read holds an accepted answer (the paper's 11.8% on Natural Questions); closed book has
 none. One decision: predictions and examples meet by id, and must be the same questions letter by letter. A question
-without a prediction is an error, never left out of the mean.
+without a prediction is an error, never left out of the mean. Gold passages that are all of other versions than what was
+retrieved are not scored.
 """
 
 from __future__ import annotations
@@ -52,8 +53,7 @@ def evaluate(
     Raises:
         RagxError: predictions and examples are not the same questions, or passages do not come best first.
     """
-    pairs = paired(predictions, examples)
-    _warn_of_other_edition(pairs)
+    pairs = _scorable(paired(predictions, examples), warn=True)
     kinds = sorted({example.kind for _, example in pairs if example.kind})
     by_kind = {
         kind: _table([pair for pair in pairs if pair[1].kind == kind], task=task, ks=ks, seed=seed) for kind in kinds
@@ -79,7 +79,7 @@ def compare(
     """
     asked = list(examples)
     ids = [example.id for example in asked]
-    ours, theirs = (columns(paired(found, asked), task=task, ks=ks) for found in (first, second))
+    ours, theirs = (columns(_scorable(paired(found, asked)), task=task, ks=ks) for found in (first, second))
     differences = {name: _difference(ids, column, theirs[name], seed=seed) for name, column in ours.items()}
     return _nested({name: found.to_json() for name, found in differences.items() if found is not None})
 
@@ -134,17 +134,23 @@ def _check_pair(prediction: Prediction | None, example: Example, *, seen: bool) 
         raise RagxError(f"examples must have answers to be scored, got none for {example.id!r}. Add them")
 
 
-def _warn_of_other_edition(pairs: Sequence[Pair]) -> None:
-    """Gold ids of one edition never meet passages of another: every figure of the ranking would be 0."""
+def _scorable(pairs: Sequence[Pair], *, warn: bool = False) -> list[Pair]:
+    """The pairs, without gold passages where all are of other versions than everything retrieved.
+
+    Keys of different versions never meet: every figure of the ranking would be 0 and mean nothing, so it is null.
+    """
     gold = {key.version for _, example in pairs for key in example.gold}
     retrieved = {passage.key.version for prediction, _ in pairs for passage in prediction.passages}
-    if gold and retrieved and not gold & retrieved:
+    if not gold or not retrieved or gold & retrieved:
+        return list(pairs)
+    if warn:
         logger.warning(
-            "gold passages are of edition %s and those retrieved of %s: none can be found. Give data.passages or "
-            "data.edition as the index was built with",
+            "gold passages are of version %s and those retrieved of %s, so their ranking is not scored. Give "
+            "data.passages=FILE that the index was built from",
             sorted(gold)[:3],
             sorted(retrieved)[:3],
         )
+    return [(prediction, replace(example, gold=())) for prediction, example in pairs]
 
 
 def _table(pairs: Sequence[Pair], *, task: str, ks: Sequence[int], seed: int) -> dict[str, Any]:

@@ -109,7 +109,7 @@ def _require_one_version(examples: Sequence[Example], found: set[str]) -> None:
     if not asked & found:
         raise RagxError(
             f"gold passages must be of a version that the index holds, got {', '.join(sorted(asked))} beside "
-            f"{', '.join(sorted(found))}. Give data.passages=FILE that the index was built from, or data.edition"
+            f"{', '.join(sorted(found))}. Give data.passages=FILE that the index was built from"
         )
 
 

@@ -164,11 +164,18 @@ def test_a_difference_is_taken_where_both_could_be_scored() -> None:
     assert found["exact_match"]["n"] == 4
 
 
-def test_gold_of_another_edition_than_everything_retrieved_is_named(caplog: pytest.LogCaptureFixture) -> None:
-    other = replace(EXAMPLES[0], gold=(PassageKey("peru", "2018", "0"),))
-    table = evaluate(PREDICTIONS[1:2], [other])
-    assert table["success_at"]["1"]["value"] == 0.0
-    assert "gold passages are of edition ['2018'] and those retrieved of ['v1']" in caplog.text
+def test_gold_of_another_version_than_everything_retrieved_is_not_scored(caplog: pytest.LogCaptureFixture) -> None:
+    other = replace(EXAMPLES[0], gold=(PassageKey("peru", "2018", "0"),), gold_titles=(("peru",),))
+    table = evaluate(PREDICTIONS[1:2], [other], ks=(1,))
+    unknown = {"value": None, "n": 0, "n_null": 1, "ci95": None}
+    ranking = ("success_at", "recall_at", "precision_at", "ndcg_at")
+    for found in (table, table["by_kind"]["holder"]):
+        assert [found["mrr"], *(found[name]["1"] for name in ranking)] == [unknown] * 5
+    assert table["exact_match"]["value"] == table["title_success_at"]["1"]["value"] == 1.0
+    (said,) = caplog.messages
+    assert "gold passages are of version ['2018'] and those retrieved of ['v1']" in said
+    assert "Give data.passages=FILE" in said and "edition" not in said
+    assert not {"success_at", "mrr"} & compare(PREDICTIONS[1:2], PREDICTIONS[1:2], [other]).keys()
     caplog.clear()
     evaluate(PREDICTIONS, EXAMPLES)
     assert not caplog.text
