@@ -2,9 +2,9 @@
 
     folder:   manifest.json    passages/    embeddings.npy    index.faiss (kinds that have one)
 
-The encoding, which takes hours for millions of passages, lies beside the folder until all else is done, so that a run
-that was stopped goes on where it stood. Text that an older index of the same encoder has is not encoded again: to add,
-delete or re-version passages is to build from the new corpus with `vectors_from` the old index.
+The encoding, which takes hours for millions of passages, lies beside the folder until the index is in its place, so
+that a run that was stopped goes on where it stood. Text that an older index of the same encoder has is not encoded
+again: to add, delete or re-version passages is to build from the new corpus with `vectors_from` the old index.
 """
 
 from __future__ import annotations
@@ -99,6 +99,8 @@ def build_index(
         found = _reusable(directory, wanted)
         processes.wait_for_everyone()  # nobody builds before all have looked
         if found is not None:
+            if processes.process_index == 0 and _is_of(work, directory):
+                _discard(work)
             _logger.info("reusing the index in %s: edition %s, %d passages", directory, found.edition, found.count)
             return found
     if processes.process_index:
@@ -106,12 +108,12 @@ def build_index(
         processes.wait_for_everyone()
         return Manifest.read(directory)
     with atomic.directory(directory) as folder:
+        _detach(work / EMBEDDINGS_FILE)
         store = PassageStore.build(passages, folder / PASSAGES_FOLDER)
         index = VectorIndex.build(vectors.of(store), kind=kind, **settled)
         index.write(folder / INDEX_FILE)
         noted = recall.measured(index)
-        (work / DESCRIPTION).unlink(missing_ok=True)  # without it, an encoding is begun anew
-        os.replace(work / EMBEDDINGS_FILE, folder / EMBEDDINGS_FILE)
+        _link(work / EMBEDDINGS_FILE, folder / EMBEDDINGS_FILE)
         manifest = Manifest(
             edition=edition,
             encoder_fingerprint=vectors.fingerprint,
@@ -127,7 +129,7 @@ def build_index(
             versions=manifests.library_versions(),
         )
         manifest.write(folder)
-    shutil.rmtree(work, ignore_errors=True)
+    _discard(work)
     processes.wait_for_everyone()
     return manifest
 
@@ -157,6 +159,7 @@ class _Vectors:
         encoded = self._encode(SomePassages(passages, fresh), self._work / "fresh") if len(fresh) else None
         if processes.process_index == 0:
             self._work.mkdir(parents=True, exist_ok=True)
+            (self._work / DESCRIPTION).unlink(missing_ok=True)  # of an encoding that was stopped, now overwritten
             self._assemble(self._work / EMBEDDINGS_FILE, from_row, self._older.index.embeddings, encoded)
         processes.wait_for_everyone()
         return Embeddings.open(self._work / EMBEDDINGS_FILE, storage=storage)
@@ -190,6 +193,35 @@ class _Vectors:
                 taken += count
             whole.array[start : start + BLOCK] = block
         whole.array.flush()  # type: ignore[attr-defined]
+
+
+def _link(file: Path, target: Path) -> None:
+    """Gives `file` a second name; where the file system knows no second names, a copy."""
+    try:
+        os.link(file, target)
+    except OSError:
+        shutil.copyfile(file, target)
+
+
+def _detach(file: Path) -> None:
+    """Makes a file that a stopped build left linked into an index one of its own: it may be written to from here on."""
+    if file.exists() and file.stat().st_nlink > 1:
+        copy = file.with_suffix(".copy")
+        shutil.copyfile(file, copy)
+        os.replace(copy, file)
+
+
+def _is_of(work: Path, directory: Path) -> bool:
+    """Whether the encoding is that of the index, left by a stop between the last two steps of a build."""
+    files = [folder / EMBEDDINGS_FILE for folder in (work, directory)]
+    return all(file.exists() for file in files) and files[0].samefile(files[1])
+
+
+def _discard(work: Path) -> None:
+    """Removes an encoding; its descriptions first, for without them it is begun anew, whatever a stop leaves of it."""
+    for description in list(work.rglob(DESCRIPTION)):
+        description.unlink()
+    shutil.rmtree(work, ignore_errors=True)
 
 
 def _rows_with_the_same_text(passages: Sequence[Passage], older: Edition) -> np.ndarray:

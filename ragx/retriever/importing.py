@@ -76,7 +76,8 @@ def import_index(
     try:
         store = PassageStore.build(passages, texts)
         work.mkdir(parents=True, exist_ok=True)
-        (work / DESCRIPTION).unlink(missing_ok=True)  # of an encoding that was stopped
+        for left in (DESCRIPTION, EMBEDDINGS):  # of a run that was stopped; its vectors may be linked into an index
+            (work / left).unlink(missing_ok=True)
         placed = _placed(store, parts, work / EMBEDDINGS, storage=storage, id_prefix=id_prefix)
         if passage_encoder is not None:
             advice = "Name the encoder that made them, or null."
