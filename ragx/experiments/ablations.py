@@ -28,6 +28,7 @@ from ragx import atomic, build, config
 from ragx.data.predictions import read_predictions
 from ragx.errors import ConfigError
 from ragx.evaluation.columns import Row, columns
+from ragx.experiments.ablations_checks import check_metrics
 from ragx.experiments.ablations_parts import checkpoint_of, index_of
 from ragx.experiments.evaluate import evaluate, paired
 from ragx.experiments.predict import predict_to_file
@@ -54,6 +55,7 @@ def run_job(cfg: Ablate, *, run_dir: Path, overrides: Mapping[str, str]) -> dict
         ConfigError: the folder holds the result of another config, or a metric is none of the task's.
         RagxError: a stage cannot do its work.
     """
+    check_metrics(cfg.ablation.metrics, task=cfg.data.task, ks=cfg.ablation.success_at)  # before hours of work
     result = read_json(run_dir / RESULT)
     changed = _changes(cfg, run_dir)
     if result is not None:
@@ -169,10 +171,6 @@ def _score(cfg: Ablate, run_dir: Path, predictions: list[Prediction]) -> dict[st
     examples = build.examples(cfg.data.questions, data=cfg.data)
     task, ks = cfg.data.task, cfg.ablation.success_at
     table = columns(paired(predictions, examples), task=task, ks=ks)
-    unknown = [name for name in cfg.ablation.metrics if name not in table]
-    if unknown:
-        known = ", ".join(sorted(table))
-        raise ConfigError([f"ablation.metrics must be of {known}, got {', '.join(unknown)}. See ablation.success_at."])
     metrics = evaluate(predictions, examples, task=task, ks=ks)
     write_json(run_dir / "metrics.json", metrics)
     scores = {name: dict(zip([e.id for e in examples], table[name].rows, strict=True)) for name in cfg.ablation.metrics}

@@ -21,8 +21,8 @@ from ragx.errors import RagxError
 from ragx.evaluation.generation import bleu_1
 from ragx.evaluation.significance import PairedDifference, paired_bootstrap, paired_sums, ratio
 from ragx.experiments.ablations import FAILURE, FORMAT, RESULT, read_json
+from ragx.experiments.ablations_checks import axes_of
 
-SEED = "experiment.seed"
 _OF_SUMS = {"bleu_1": bleu_1, "distinct_trigrams": ratio}
 Job = dict[str, Any]
 Arm = dict[str, Any]
@@ -37,7 +37,7 @@ def summarize(sweep: Path) -> dict[str, Any]:
     asked = read_json(sweep / "sweep.json")
     if asked is None:
         raise RagxError(f"sweep must be a folder with sweep.json, got {sweep} without. Run scripts/ablate.py first")
-    axes = _axes([job["overrides"] for job in asked["jobs"]])
+    axes = axes_of([job["overrides"] for job in asked["jobs"]])
     failed, missing, done = [], [], []
     for job in asked["jobs"]:
         failure = read_json(sweep / job["folder"] / FAILURE)
@@ -65,15 +65,6 @@ def summarize(sweep: Path) -> dict[str, Any]:
         "failed": failed,
         "missing": missing,
     }
-
-
-def _axes(jobs: Sequence[Mapping[str, str]]) -> dict[str, list[str]]:
-    """The keys that differ between jobs, the seed apart, with their values in the order of the sweep."""
-    values: dict[str, dict[str, None]] = {}
-    for overrides in jobs:
-        for key, value in overrides.items():
-            values.setdefault(key, {})[value] = None
-    return {key: list(found) for key, found in values.items() if len(found) > 1 and key != SEED}
 
 
 def _arms(jobs: Sequence[Job], axes: Mapping[str, Any], metrics: Sequence[str], sweep: Path) -> list[Arm]:

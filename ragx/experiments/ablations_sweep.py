@@ -16,11 +16,15 @@ from pathlib import Path
 from typing import Any, cast
 
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf
 
+from ragx.config import plain_errors
+from ragx.errors import RagxError
 from ragx.experiments.ablations import FAILURE, FORMAT, write_json
+from ragx.experiments.ablations_checks import check_baseline, check_metrics, telling
 from ragx.experiments.ablations_summary import summarize
 from ragx.experiments.ablations_tables import markdown, write_tables
 
@@ -58,19 +62,29 @@ class SweepStart(Callback):
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
         """Expands the sweep as Hydra's basic sweeper does."""
-        params = [f"{key}={value}" for key, value in (config.hydra.sweeper.params or {}).items()]
-        asked = OverridesParser.create().parse_overrides([*params, *as_given(config.hydra.overrides.task)])
-        jobs = [job for batch in BasicSweeper.split_arguments(asked, None) for job in batch]
-        sweep = Path(config.hydra.sweep.dir).absolute()
-        content = {
-            "format": FORMAT,
-            "name": config.ablation.name,
-            "metrics": list(config.ablation.metrics),
-            "baseline": settings_of(config.ablation.baseline),
-            "jobs": [{"folder": job_folder(job), "overrides": settings_of(job)} for job in jobs],
-        }
-        write_json(sweep / SWEEP, content)
-        _started[:] = [sweep]
+        plain_errors(_start)(config)  # of an error Hydra would make a warning and go on; SystemExit gets through
+
+
+def _start(config: DictConfig) -> None:
+    params = [f"{key}={value}" for key, value in (config.hydra.sweeper.params or {}).items()]
+    asked = OverridesParser.create().parse_overrides([*params, *as_given(config.hydra.overrides.task)])
+    jobs = [job for batch in BasicSweeper.split_arguments(asked, None) for job in batch]
+    overrides = [settings_of(job) for job in jobs]
+    baseline = settings_of(config.ablation.baseline)
+    check_baseline(baseline, overrides)
+    for job in telling(jobs):
+        cfg = GlobalHydra.instance().config_loader().load_sweep_config(config, list(job))
+        check_metrics(list(cfg.ablation.metrics), task=cfg.data.task, ks=list(cfg.ablation.success_at))
+    sweep = Path(config.hydra.sweep.dir).absolute()
+    content = {
+        "format": FORMAT,
+        "name": config.ablation.name,
+        "metrics": list(config.ablation.metrics),
+        "baseline": baseline,
+        "jobs": [{"folder": job_folder(job), "overrides": given} for job, given in zip(jobs, overrides, strict=True)],
+    }
+    write_json(sweep / SWEEP, content)
+    _started[:] = [sweep]
 
 
 @contextmanager
@@ -81,8 +95,9 @@ def failing_alone(run_dir: Path) -> Iterator[None]:
         yield
     except Exception as error:
         trace = traceback.format_exc()
-        write_json(run_dir / FAILURE, {"error": f"{type(error).__name__}: {error}", "trace": trace})
-        logger.error("%s failed\n%s", run_dir, trace)
+        told = str(error) if isinstance(error, RagxError | OSError) else trace  # a bug shows its trace
+        write_json(run_dir / FAILURE, {"error": f"{type(error).__name__}: {error}", "told": told, "trace": trace})
+        logger.error("%s failed\n%s", run_dir, told)
     else:
         (run_dir / FAILURE).unlink(missing_ok=True)
 

@@ -34,7 +34,7 @@ def markdown(summary: Mapping[str, Any]) -> str:
         lines.append(_line([*cells, *(_difference(arm) if compared else [])]))
     lines += ["", *_legend(summary, compared)]
     for job in summary["failed"]:
-        lines += ["", f"Failed: `{job['folder']}`", "", "```", job["trace"].strip(), "```"]
+        lines += ["", f"Failed: `{job['folder']}`", "", "```", job["told"].strip(), "```"]
     if summary["missing"]:
         lines += ["", f"Missing, start the sweep again: {', '.join(job['folder'] for job in summary['missing'])}"]
     return "\n".join(lines) + "\n"

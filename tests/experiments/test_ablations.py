@@ -18,7 +18,8 @@ from hydra import compose, initialize_config_dir
 from ragx import config
 from ragx.data.predictions import read_predictions
 from ragx.evaluation.answers import exact_match
-from ragx.experiments.ablations_sweep import settings_of
+from ragx.experiments.ablations_checks import check_baseline, check_metrics
+from ragx.experiments.ablations_sweep import failing_alone, settings_of
 from ragx.schema_ablation import Ablate
 from ragx.training.metrics_log import read_metrics
 
@@ -174,7 +175,7 @@ def test_a_changed_config_is_refused_with_its_key_and_spoils_no_other_job(finish
     assert sweep(*AXES) == 0 and summary_of(finished)["failed"] == []
 
 
-def test_a_failing_job_is_told_with_its_trace_and_the_others_go_on(
+def test_a_failing_job_is_told_in_a_line_and_the_others_go_on(
     folder: Path, sweep: Sweep, capsys: pytest.CaptureFixture[str]
 ) -> None:
     asked = ["ablation.name=broken", "model.n_docs=7,2", "decoding.decoder=fast,token_beam"]
@@ -186,7 +187,38 @@ def test_a_failing_job_is_told_with_its_trace_and_the_others_go_on(
     assert "n_docs must lie between 1 and the 6 passages" in errors["7fast"]["error"]
     assert errors["7fast"]["trace"].startswith("Traceback") and "in retrieve" in errors["7fast"]["trace"]
     assert "decoding.decoder must be null or one of thorough, fast" in errors["2token_beam"]["error"]
-    assert errors["7fast"]["trace"].strip() in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert errors["7fast"]["error"].partition(": ")[2] in shown and "Traceback" not in shown
+
+
+def test_a_bug_in_a_job_is_told_with_its_trace(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with failing_alone(tmp_path / "job"):
+        raise ValueError("no")
+    failure = json.loads((tmp_path / "job" / "failure.json").read_text())
+    assert failure["error"] == "ValueError: no" and failure["told"] == failure["trace"]
+    assert failure["trace"].startswith("Traceback") and failure["trace"] in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ('ablation.baseline=["modell.n_docs=2"]', "ablation.baseline must name swept keys, got modell.n_docs=2. Swept: "
+         "model.n_docs=2,3."),
+        ('ablation.baseline=["model.n_docs=5"]', "ablation.baseline must give model.n_docs one of 2, 3, got 5."),
+        ("ablation.metrics=[exact_mtch]", "ablation.metrics must be figures of data.task=open_qa with "
+         "ablation.success_at=[1, 5, 10], got exact_mtch. Known: exact_match, f1, success_at.1, "),
+        ("ablation.metrics=[answer_success_at.7]", "with ablation.success_at=[1, 5, 10], got answer_success_at.7."),
+        ("data.task=open_qa,abstractive_qa", "ablation.metrics must be figures of data.task=abstractive_qa with "
+         "ablation.success_at=[1, 5, 10], got exact_match, answer_success_at.1."),
+    ],
+)  # fmt: skip
+def test_a_sweep_that_cannot_fill_its_table_is_refused_before_its_first_job(
+    asked: str, message: str, folder: Path, sweep: Sweep, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert sweep("ablation.name=refused", "model.n_docs=2,3", asked) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: ablation.") and message in line
+    assert not (folder / "runs/ablate/refused").exists()
 
 
 def test_one_training_serves_all_values_of_the_test_and_pieces_of_passages_have_an_index_of_their_own(
@@ -244,6 +276,8 @@ def test_every_preset_composes_at_both_scales_and_its_baseline_is_one_of_its_arm
     marks = settings_of(cfg.ablation.baseline)
     assert marks.keys() <= params.keys() and bool(params) == (preset != "default")
     assert all(value in params[key] for key, value in marks.items())
+    check_baseline(marks, [{key: value} for key, values in params.items() for value in values])
+    check_metrics(cfg.ablation.metrics, task="open_qa", ks=cfg.ablation.success_at)
     if scale:
         assert cfg.generator.checkpoint == "facebook/bart-large"
         return

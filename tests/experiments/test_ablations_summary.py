@@ -122,14 +122,20 @@ def test_a_corpus_figure_is_compared_by_its_counts(tmp_path: Path) -> None:
 
 def test_what_failed_and_what_is_missing_is_named_and_not_counted(sweep: Path) -> None:
     jobs = json.loads((sweep / "sweep.json").read_text())["jobs"]
-    (sweep / jobs[5]["folder"] / "failure.json").write_text('{"error": "E: no", "trace": "Traceback | no"}')
+    (sweep / jobs[5]["folder"] / "failure.json").write_text(
+        '{"error": "E: no", "told": "no | no", "trace": "Traceback"}'
+    )
     summary = summarize(sweep)
     assert [found["folder"] for found in summary["missing"]] == [jobs[3]["folder"]]
     (failed,) = summary["failed"]
     assert (failed["folder"], failed["error"]) == (jobs[5]["folder"], "E: no")
     assert arm(summary, "n_docs=5, steps=4")["seeds"] == [0]
     text = markdown(summary)
-    assert "Traceback | no" in text and f"start the sweep again: {jobs[3]['folder']}" in text
+    assert (
+        "```\nno | no\n```" in text
+        and "Traceback" not in text
+        and f"start the sweep again: {jobs[3]['folder']}" in text
+    )
 
 
 def test_the_tables_say_the_same(sweep: Path) -> None:
