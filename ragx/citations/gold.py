@@ -49,6 +49,7 @@ class Gold:
         spans: where in a gold passage the support stands, code points [start, end).
         labeller, frozen_at: who wrote it and when it was frozen (ISO).
         category: for tables by category.
+        question: its text; None where it is not written down.
     """
 
     qid: str
@@ -63,12 +64,15 @@ class Gold:
     labeller: str = ""
     frozen_at: str | None = None
     category: str = ""
+    question: str | None = None
 
     @classmethod
     def from_example(cls, example: Example) -> Gold:
         """The gold data of a question file: each gold passage states the answer by itself."""
         groups = {QUESTION: tuple(frozenset([key]) for key in example.gold)} if example.gold else {}
-        return cls(qid=example.id, answers=example.answers, groups=groups, category=example.kind)
+        return cls(
+            qid=example.id, answers=example.answers, groups=groups, category=example.kind, question=example.query
+        )
 
     @classmethod
     def from_row(cls, row: Row) -> Gold:

@@ -30,6 +30,7 @@ from ragx.citations.support import build_judge
 from ragx.errors import DataError
 from ragx.experiments.audit_gates import Gate, check_gates
 from ragx.experiments.audit_inputs import digest, parser_of, read_corpus, read_dates, read_gold
+from ragx.experiments.audit_pairing import check_all_answered
 from ragx.experiments.audit_reading import Question, Spool, read_all, uncollected
 from ragx.experiments.audit_summary import HEADLINE, MEANING, Figures
 from ragx.experiments.audit_worker import Auditor
@@ -67,7 +68,7 @@ def run_audit(config: AuditCitations, directory: str | Path) -> AuditResult:
         DataError: naming file, line and field: input that cannot be read (with `lenient` only what is not one record),
             a qid or claim id that stands twice, or, with `require_nonempty`, no question at all.
         ConfigError: a corpus, gold source or judge that does not exist.
-        RagxError: two passages of one identity.
+        RagxError: two passages of one identity, or gold of other questions than were answered.
     """
     with uncollected():
         auditor = _build(config)
@@ -81,6 +82,9 @@ def _audit(config: AuditCitations, auditor: Auditor, spool: Spool, folder: Path,
     read = read_all(auditor, spool, figures, workers=config.workers, lenient=config.lenient)
     if not read.questions and config.require_nonempty:
         raise DataError("file must hold at least one question, got none. Give the output of a run", path=auditor.path)
+    if read.questions:
+        answered = {question.qid for question in read.questions}
+        check_all_answered(auditor.golds, answered, n_refused=len(read.errors))
     summary: dict[str, Any] = {
         "schema": SCHEMA,
         "n_error": len(read.errors),

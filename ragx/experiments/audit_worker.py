@@ -28,6 +28,7 @@ from ragx.citations.trace_records import Trace
 from ragx.errors import DataError
 from ragx.evaluation.answers import exact_match, f1, has_answer
 from ragx.experiments.audit_inputs import Parse
+from ragx.experiments.audit_pairing import check_pair
 from ragx.experiments.audit_summary import Addend, addend
 from ragx.jsonl import row_of
 
@@ -119,8 +120,11 @@ class Auditor:
 
         Raises:
             DataError: the line cannot be read.
+            RagxError: it is none of the questions that gold is about.
         """
         trace = self.parse(row_of(raw, path=self.path, line=line))
+        if self.golds:
+            check_pair(trace, self.golds)
         gold = self.golds.get(trace.qid)
         answer = answer_scores(trace, gold, self.store)
         correct = is_correct(trace, gold, answer)

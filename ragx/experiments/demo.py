@@ -27,7 +27,7 @@ from ragx.data.world_leaders.facts import EDITIONS
 from ragx.data.world_leaders.questions import hot_swap_questions, questions
 from ragx.errors import ConfigError
 from ragx.experiments.demo_audit import audit_demo
-from ragx.experiments.demo_results import DECODERS, MODELS, collect, predictions_path, swapped_path
+from ragx.experiments.demo_results import DECODERS, MODELS, collect, predictions_path, questions_path, swapped_path
 from ragx.experiments.evaluate import SUCCESS_AT
 from ragx.experiments.hot_swap import answer_matrix
 from ragx.experiments.predict import predict_to_file
@@ -79,6 +79,8 @@ def run_demo(config: Demo) -> dict[str, Any]:
     tests = questions("test")[: config.max_questions]
     swapped = {name: hot_swap_questions(name)[: config.max_questions] for name in EDITIONS}
     write_examples(run_dir / "questions.jsonl", tests)
+    for name, asked in swapped.items():
+        write_examples(questions_path(run_dir, name), asked)
     indexes, retriever = _index(config, run_dir, stages)
     for name, kind in MODELS.items():
         model = _model(config, name, retriever)

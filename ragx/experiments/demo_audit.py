@@ -15,7 +15,7 @@ from typing import Any
 from ragx.data.world_leaders.facts import EDITIONS
 from ragx.experiments.audit import run_audit
 from ragx.experiments.audit_settings import audit_settings
-from ragx.experiments.demo_results import DECODERS, predictions_path, swapped_path
+from ragx.experiments.demo_results import DECODERS, predictions_path, questions_path, swapped_path
 from ragx.limits import EMBEDDED
 from ragx.schema_audit import AuditCitations
 
@@ -62,7 +62,7 @@ def _audits(run_dir: Path) -> dict[str, AuditCitations]:
     audits[STALE] = audit_settings(
         swapped_path(run_dir, index=before, questions=after),
         corpus=[f"{EMBEDDED}{name}" for name in EDITIONS],
-        gold=f"{EMBEDDED}hot_swap/{after}",
+        gold=questions_path(run_dir, after),
     )
     return audits
 

@@ -44,6 +44,11 @@ def swapped_path(run_dir: Path, *, index: str, questions: str) -> Path:
     return run_dir / "predictions" / f"hot_swap.index-{index}.questions-{questions}.jsonl"
 
 
+def questions_path(run_dir: Path, edition: str) -> Path:
+    """Where the questions asked about an edition are; a short demo asks only some."""
+    return run_dir / f"questions.{edition}.jsonl"
+
+
 def collect(
     run_dir: Path,
     tests: Sequence[Example],

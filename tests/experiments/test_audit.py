@@ -15,7 +15,7 @@ import pytest
 
 from ragx.citations.trace_file import write_traces
 from ragx.citations.trace_records import Answer, Candidate, Citation, Claim, Dropped, Packed, Trace
-from ragx.errors import ConfigError, DataError
+from ragx.errors import ConfigError, DataError, RagxError
 from ragx.experiments.audit import AuditResult, run_audit
 from ragx.experiments.audit_benchmark import settings, write_benchmark
 from ragx.experiments.audit_diff import compare, evidence_swap
@@ -246,8 +246,37 @@ def test_what_the_outputs_of_a_judge_mean_reaches_it(run: Run, monkeypatch: pyte
 def test_e10_an_empty_answer_counts(run: Run) -> None:
     """E10: outputs "" and "Yes [1].", supported: recall .5 over two answers."""
     empty = dataclasses.replace(question("q1", text=""), answer=Answer(text=""), claims=(Claim("q1.c1", "", (0, 0)),))
-    result = run([empty, question("q2", [A], packed=[A], text="Yes [1].")], gold("q2", {A: "full"}))
+    result = run([empty, question("q2", [A], packed=[A], text="Yes [1].")], gold("q1"), gold("q2", {A: "full"}))
     assert figures(result, "precision", "alce_recall") == (0.5, 2, 0)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize(
+    ("golds", "message"),
+    [
+        (["q7", "q8"], "predictions must answer the questions of gold, got 'q1' that is none of them. Audit them"),
+        (["q1"], "predictions must answer the questions of gold, got 'q2' that is none of them. Audit them"),
+        (["q1", "q2", "q3", "q4"], r"gold must all have a prediction, got none for 'q3' \(2 in all\). Finish the run"),
+    ],
+)
+def test_gold_of_other_questions_is_refused(
+    run: Run, tmp_path: Path, golds: list[str], message: str, workers: int
+) -> None:
+    """As `evaluate` refuses them; `lenient` is about single lines and lets no pair through."""
+    traces = [question(qid, [A], packed=[A]) for qid in ("q1", "q2")]
+    for lenient in (False, True):
+        with pytest.raises(RagxError, match=message):
+            run(traces, *(gold(qid) for qid in golds), workers=workers, lenient=lenient)
+    assert not (tmp_path / "out").exists()
+
+
+def test_gold_whose_line_was_refused_is_not_missing(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "out.traces.jsonl"
+    write_traces(path, [question("q1", [A], packed=[A])])
+    path.write_text(path.read_text() + broken("sum") + "\n")
+    assert run([], gold("q1"), gold("q2"), lenient=True).summary["n_error"] == 1
+    with pytest.raises(RagxError, match=r"got none for 'q2' \(2 in all\)"):
+        run([], gold("q1"), gold("q2"), gold("q3"), lenient=True)
 
 
 def test_e9_right_without_evidence(run: Run) -> None:

@@ -97,6 +97,18 @@ def test_exit_status_2_on_bad_input(
     assert message in capsys.readouterr().err
 
 
+def test_gold_that_asks_something_else_under_the_same_id_is_refused(
+    script: Script, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    examples = [Example(name, f"Who led {name}?", ("Vizcarra",)) for name in ("peru", "chile")]
+    write_examples(tmp_path / "other.jsonl", examples)
+    assert script("gold=other.jsonl") == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    expected = "got 'Who leads peru?' for 'peru', which asks 'Who led peru?'. Audit them with the questions they were"
+    assert line.startswith("error: predictions must be of the same questions, ") and expected in line
+    assert not (tmp_path / "runs/run/audit").exists()
+
+
 def test_two_audits_side_by_side(script: Script, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert script(into="first") == 0
     assert script("compare_with=runs/first/audit", "judge=frozen", "swapped=predictions.jsonl", into="second") == 0
