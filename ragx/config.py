@@ -179,6 +179,8 @@ def _group_problems(config: DictConfig) -> Iterator[str]:
         for key in ("kind", "n_docs"):
             if getattr(whole["model"], key) is None:
                 yield f"model.{key} must be given where model.checkpoint is not, got null. Give one of the two."
+    if "model" in whole and whole["model"].checkpoint is not None:
+        yield from _ignored_options()
     if "model" in whole and whole["model"].kind == CLOSED_BOOK and whole["model"].null_document is not None:
         got = whole["model"].null_document
         yield f"model.null_document must be null with closed_book, which reads no passages, got {got!r}. Leave it out."
@@ -207,6 +209,15 @@ def _group_problems(config: DictConfig) -> Iterator[str]:
             yield f"training.live_refresh must be 0 but with retriever.kind dense and no reranker, got {got}."
     if "training" in whole and "experiment" in whole:
         yield from whole["training"].settings(seed=whole["experiment"].seed).problems("training")
+
+
+def _ignored_options() -> Iterator[str]:
+    """What the command line sets and a checkpoint brings along; a config file may hold it for when there is none."""
+    for given in HydraConfig.get().overrides.task if HydraConfig.initialized() else ():
+        key = given.partition("=")[0].lstrip("+~")
+        if key.startswith("generator.") or key in ("retriever.query_encoder", "retriever.max_query_length"):
+            problem = f"{key} must be left out with model.checkpoint, which has its own, got {given}"
+            yield f"{problem}. Leave one of them out."
 
 
 def _retriever_problems(retriever: RetrieverConfig) -> Iterator[str]:

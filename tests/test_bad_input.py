@@ -26,6 +26,7 @@ from ragx.retriever.dense import DenseRetriever
 from ragx.retriever.passage_encoder import PassageEncoder
 from ragx.schema import EditionConfig
 from ragx.training.checkpoint import load_checkpoint, save_checkpoint
+from tests.scripts import run_script
 
 resource = pytest.importorskip("resource", reason="needs limits of a process, which this system has not")
 EXAMPLES = [Example(str(i), f"Who leads {i}?", ("Lima",)) for i in range(4)]
@@ -169,3 +170,24 @@ def test_scripts_show_their_own_bars_alone() -> None:
         assert shown == [False]
     finally:
         transformers_logging.enable_progress_bar()
+
+
+@pytest.mark.parametrize("script", ["generate", "train", "n_docs", "hot_swap"])
+def test_options_that_a_checkpoint_brings_along_are_refused_together(
+    script: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On the command line alone, and where there is a checkpoint; the config would record what is not in force."""
+    own = ["retriever.query_encoder=mine", "retriever.max_query_length=8"]
+    if script != "hot_swap":
+        own += ["generator.checkpoint=mine", "++generator.template='{text} // {query}'"]
+    allowed = ["retriever=dpr_nq", "retriever.passage_encoder=mine"]
+    assert run_script(script, "model.checkpoint=nowhere", *allowed, *own, folder=tmp_path) == 2
+    assert capsys.readouterr().err.splitlines() == [
+        f"error: {option.partition('=')[0].lstrip('+')} must be left out with model.checkpoint, which has its own, "
+        f"got {option}. Leave one of them out."
+        for option in own
+    ]
+    assert not (tmp_path / "runs/run/config.yaml").exists()
+    for given in (["model.checkpoint=nowhere", *allowed], ["model.kind=rag_token", "model.n_docs=2", *own]):
+        assert run_script(script, *given, folder=tmp_path) == 2
+        assert "must be left out" not in capsys.readouterr().err

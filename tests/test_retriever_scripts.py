@@ -102,14 +102,15 @@ def test_a_model_trained_over_an_index_reads_given_passages(
 
 
 def test_a_hybrid_is_built_trained_and_scored(run: Run, folder: Path, encoders: list[str], bart: str) -> None:
-    hybrid = ["retriever=hybrid", *encoders, "index.directory=both"]
+    searched = ["retriever=hybrid", encoders[1], "index.directory=both"]
+    hybrid = [*searched, encoders[0]]
     assert run("build_index", *hybrid, "data.passages=2016.tsv", into="build-both") == 0
     assert (
         Manifest.read(folder / "both").passages_fingerprint == Manifest.read(folder / "both-bm25").passages_fingerprint
     )
     assert run("train", *hybrid, *TRAIN, bart, into="train-both") == 0
     trained = "model.checkpoint=runs/train-both/checkpoints/last"
-    assert run("generate", *hybrid, *ANSWER, trained, "output=both.jsonl", into="generate-both") == 0
+    assert run("generate", *searched, *ANSWER, trained, "output=both.jsonl", into="generate-both") == 0
     assert len(read_predictions(folder / "both.jsonl")) == len(COUNTRIES)
     before = folder / "runs/train-both/checkpoints/last/query_encoder/model.safetensors"
     ranks = ["retriever.fusion.method=reciprocal_rank", "training.steps=1"]

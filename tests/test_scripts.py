@@ -24,8 +24,8 @@ Run = Callable[..., int]
 
 @pytest.fixture(scope="module")
 def parts(encoders: list[str], bart: str) -> dict[str, list[str]]:
-    """Overrides that put the tiny checkpoints in place of the embedded ones, by group."""
-    return {"retriever": encoders, "generator": [bart]}
+    """Overrides that put the tiny checkpoints in place of the embedded ones, by group; `trained` with a checkpoint."""
+    return {"retriever": encoders, "generator": [bart], "trained": encoders[1:]}
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,7 @@ def checkpoint(run: Run, folder: Path, indexes: Path, parts: dict[str, list[str]
 def predictions(run: Run, folder: Path, checkpoint: Path, parts: dict[str, list[str]]) -> Path:
     given = [f"model.checkpoint={checkpoint}", "data.questions=2016.jsonl", "index.directory=indexes/2016"]
     sizes = ["decoding.num_beams=2", "decoding.max_length=4", "decoding.batch_size=4", "decoding.device=cpu"]
-    assert run("generate", *given, *sizes, *parts["retriever"], into="generate") == 0
+    assert run("generate", *given, *sizes, *parts["trained"], into="generate") == 0
     return folder / "runs/generate/predictions.jsonl"
 
 
@@ -144,7 +144,7 @@ def test_hot_swap_scores_both_editions(
 ) -> None:
     given = ["before.index=indexes/2016", "before.questions=2016.jsonl", "after.index=indexes/2018"]
     given += ["after.questions=2018.jsonl", f"model.checkpoint={checkpoint}", "decoding.max_length=4"]
-    assert run("hot_swap", *given, "decoding.device=cpu", *parts["retriever"], into="hot_swap") == 0
+    assert run("hot_swap", *given, "decoding.device=cpu", *parts["trained"], into="hot_swap") == 0
     results = json.loads((folder / "runs/hot_swap/results.json").read_text())
     assert results["n"] == {"2016": 6, "2018": 6}
     assert results["matched"].keys() == results["mismatched"].keys() == {"2016", "2018"}
@@ -234,8 +234,9 @@ def test_bad_input_is_one_clear_line_and_exit_status_2(
     (bad / "empty.tsv").write_text("id\ttext\ttitle\n")
     (bad / "doubled.tsv").write_text("id\ttext\ttitle\n1\ta\tA\n1\tb\tB\n")
     name, overrides, message = BAD[case]
-    groups: dict[str, list[str]] = {"evaluate": [], "build_index": ["retriever"], "hot_swap": ["retriever"]}
-    given = [override for group in groups.get(name, ["retriever", "generator"]) for override in parts[group]]
+    groups: dict[str, list[str]] = {"evaluate": [], "build_index": ["retriever"], "hot_swap": ["trained"]}
+    usual = ["trained"] if case == "no such checkpoint" else ["retriever", "generator"]
+    given = [override for group in groups.get(name, usual) for override in parts[group]]
     assert run(name, *given, *overrides, into=f"bad-{name}") == 2
     error = capsys.readouterr().err
     assert message in error and "Traceback" not in error
@@ -261,7 +262,7 @@ def test_a_missing_half_of_a_checkpoint_is_named(
     half.rename(aside)
     try:
         given = [f"model.checkpoint={checkpoint}", "data.questions=2016.jsonl", "index.directory=indexes/2016"]
-        assert run("generate", *given, *parts["retriever"], into="half") == 2
+        assert run("generate", *given, *parts["trained"], into="half") == 2
     finally:
         aside.rename(half)
     assert "generator" in capsys.readouterr().err

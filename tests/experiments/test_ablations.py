@@ -71,12 +71,15 @@ def given(tiny_bart: Path, tiny_dpr: Path) -> list[str]:
 
 @pytest.fixture(scope="module")
 def sweep(folder: Path, given: list[str]) -> Sweep:
-    """Runs scripts/ablate.py in the user's folder; returns its exit status."""
+    """Runs scripts/ablate.py in the user's folder; returns its exit status. A checkpoint has its own towers."""
+    of_checkpoint = ("retriever.query_encoder=", "generator.")
 
     def run(*overrides: str) -> int:
         with pytest.MonkeyPatch.context() as patch:
             patch.chdir(folder)
-            patch.setattr(sys, "argv", ["ablate.py", *given, *overrides])
+            trained = any(override.startswith("model.checkpoint=") for override in overrides)
+            shared = [override for override in given if not (trained and override.startswith(of_checkpoint))]
+            patch.setattr(sys, "argv", ["ablate.py", *shared, *overrides])
             with pytest.raises(SystemExit, match=r"\d") as leave:
                 runpy.run_path(str(ROOT / "scripts" / "ablate.py"), run_name="__main__")
         return int(leave.value.code or 0)
