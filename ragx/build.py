@@ -17,6 +17,7 @@ from ragx.build_retriever import (  # noqa: F401  (scripts find all that is buil
     corpus_encoder,
     dense_retriever,
     device,
+    index_device,
     passage_encoder,
     query_encoder,
     retriever,
@@ -146,8 +147,8 @@ def index(config: BuildIndex) -> Manifest:
         raise ConfigError(["retriever.kind must be one that searches to build an index, got given. Leave it out."])
     if kind == "bm25":
         return BM25Retriever.build(stream(config.data), directory, edition=name, **config.index.parameters).manifest
+    processes = PartialState(cpu=index_device(config.index) == "cpu")
     encoder = corpus_encoder(config.retriever, config.index)
-    processes = PartialState(cpu=device(config.index.device) == "cpu")
     with on_disk(stream(config.data), directory, processes=processes) as corpus:
         if config.retriever.fusion is not None and processes.is_main_process:
             BM25Retriever.build(corpus, bm25_directory(config.retriever.fusion, directory), edition=name)

@@ -59,6 +59,11 @@ def corpus_encoder(settings: RetrieverConfig, index: IndexConfig) -> PassageEnco
     )
 
 
+def index_device(settings: IndexConfig) -> str:
+    """Where this process encodes. Ray's actors may have GPUs that it lacks, so with them it takes what is there."""
+    return device("auto" if settings.ray_workers and settings.device == "cuda" else settings.device)
+
+
 def trained_passage_encoder(settings: RetrieverConfig) -> TrainedPassageEncoder:
     """d(z) that learns with the model (`training.live_refresh`)."""
     if settings.passage_encoder is None:
@@ -140,5 +145,14 @@ def trains_query_encoder(settings: RetrieverConfig) -> bool:
 
 
 def device(name: str) -> str:
-    """`cpu` or `cuda`; `auto` is the GPU where there is one."""
-    return ("cuda" if torch.cuda.is_available() else "cpu") if name == "auto" else name
+    """`cpu` or `cuda`; `auto` is the GPU where there is one.
+
+    Raises:
+        ConfigError: `cuda` where there is none.
+    """
+    there = torch.cuda.is_available()
+    if name == "cuda" and not there:
+        raise ConfigError(
+            ["device must be cpu or auto where torch finds no GPU, got 'cuda'. Give auto, or see why torch finds none."]
+        )
+    return ("cuda" if there else "cpu") if name == "auto" else name

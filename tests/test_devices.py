@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from hydra import compose, initialize_config_dir
 from torch import Tensor
 
 import ragx.model as model_module
+from ragx import build, config, schema
 from ragx.decoding.settings import DecodingSettings
+from ragx.errors import ConfigError
 from ragx.generator import passage_groups, prepared
 from ragx.generator.seq2seq import Seq2SeqGenerator
 from ragx.model import RagModel
 from ragx.records import Retrieved
 from ragx.retriever.dense import DenseRetriever
 from ragx.retriever.query_encoder import QueryEncoder
+from tests.scripts import ROOT
 
 QUERIES, ANSWERS = ["Who led Peru until 2011?", "Capital of Ghana?"], ["Alan García", "Accra"]
 
@@ -66,6 +71,32 @@ def test_what_the_host_holds_travels_once_and_in_float32(
     kinds = [(tuple(value.shape), torch.float32 if value is found.doc_embeds else torch.int64) for value in expected]
     # And the scores, which q(x) and the vectors have become, come to the generator.
     assert sorted(moves, key=str) == sorted([*kinds, ((2, 3), torch.float32)], key=str)
+
+
+REFUSED = r"device must be cpu or auto where torch finds no GPU, got 'cuda'\. Give auto, or see why"
+
+
+def test_a_gpu_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert build.device("auto") == build.device("cpu") == "cpu"
+    with pytest.raises(ConfigError, match=REFUSED):
+        build.device("cuda")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert [build.device(name) for name in ("auto", "cuda", "cpu")] == ["cuda", "cuda", "cpu"]
+
+
+def test_an_index_is_not_built_on_the_host_where_a_gpu_was_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with initialize_config_dir(str(ROOT / "configs"), version_base="1.3"):
+        raw = compose("build_index", [f"index.directory={tmp_path}/index", "index.device=cuda"])
+    settings = config.resolve(raw, schema.BuildIndex)
+    with pytest.raises(ConfigError, match=REFUSED):
+        build.index(settings)
+    assert not list(tmp_path.iterdir())
+    settings.index.ray_workers = 2  # whose machines may have one
+    assert build.index_device(settings.index) == "cpu"
 
 
 A_GPU = pytest.param("cuda", marks=pytest.mark.gpu)
