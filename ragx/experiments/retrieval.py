@@ -9,14 +9,14 @@ difference after - before with its interval and p-value.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 from functools import partial
 from typing import Any
 
 import torch
 from tqdm import tqdm
 
-from ragx.errors import RagxError
+from ragx.errors import ConfigError, RagxError
 from ragx.evaluation.retrieval import Ranking, rank_scores
 from ragx.evaluation.significance import aggregate, paired_bootstrap
 from ragx.filters import PassageFilter, question_filters
@@ -24,6 +24,7 @@ from ragx.protocols import Retriever
 from ragx.records import Example
 from ragx.retriever.by_question import by_filter, retrieve_by_question
 from ragx.retriever.dense import DenseRetriever
+from ragx.retriever.given import GivenRetriever
 from ragx.retriever.kinds import EXACT
 from ragx.retriever.query_encoder import QueryEncoder
 from ragx.retriever.recall import K
@@ -52,10 +53,12 @@ def evaluate_retrieval(
         seed: of the bootstrap.
 
     Raises:
+        ConfigError: the index holds fewer passages than the largest of `ks`.
         RagxError: no example, no gold passage known for any, or all of them of other versions than what is found.
     """
     if not any(example.gold for example in examples):
         raise RagxError(f"examples must name gold passages, got none in {len(examples)}. Add `gold` to the questions")
+    _require_enough(retriever, max(ks))
     filters = question_filters(examples, filtered_by)
     search = partial(_scores, examples=examples, query_encoder=query_encoder, ks=ks, batch_size=batch_size)
     after = search(retriever, filters=filters)
@@ -101,6 +104,16 @@ def _scores(
     for key, share in index_recalls.items():
         scores[key][f"index_recall_at.{K}"] = share
     return scores
+
+
+def _require_enough(retriever: Retriever, k: int) -> None:
+    """Says in the words of the caller what the search would say of `n_docs`."""
+    inside = getattr(retriever, "retriever", retriever)
+    # Each question has its own number of given passages, and their retriever names the question.
+    if isinstance(inside, GivenRetriever) or not isinstance(inside, Sized) or k <= len(inside):
+        return
+    advice = f"Give success_at=[1,{len(inside)}], or an index of more"
+    raise ConfigError([f"success_at must be at most the {len(inside)} passages of the index, got {k}. {advice}."])
 
 
 def _require_one_version(examples: Sequence[Example], found: set[str]) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ragx.errors import RagxError
+from ragx.errors import ConfigError, RagxError
 from ragx.experiments.retrieval import evaluate_retrieval
 from ragx.records import Example, GivenPassages, Passage
 from ragx.retriever.building import build_index
@@ -116,3 +116,16 @@ def test_what_an_approximate_index_finds_is_measured_on_the_questions(encoder_fo
 def test_questions_without_any_gold_are_refused() -> None:
     with pytest.raises(RagxError, match="examples must name gold passages, got none in 1"):
         evaluate_retrieval(given(), [example("q1")])
+
+
+def test_more_passages_than_the_index_holds_are_refused_by_the_name_of_the_option(
+    index_dirs: dict[str, Path], encoder_folder: Path
+) -> None:
+    encoder, retriever = QueryEncoder.from_pretrained(encoder_folder), DenseRetriever.open(index_dirs["2016-12"])
+    asked = questions_of("2016-12")
+    message = r"success_at must be at most the 4 passages of the index, got 5\. Give success_at=\[1,4\], or"
+    for found in (retriever, RerankedRetriever(retriever, Alphabet())):
+        with pytest.raises(ConfigError, match=message):
+            evaluate_retrieval(found, asked, query_encoder=encoder, ks=(5, 1))
+    with pytest.raises(ConfigError, match="n_docs must be at most 4, the passages given for 'q1', got 5"):
+        evaluate_retrieval(given(), [example("q1", 0)], ks=(5,))
