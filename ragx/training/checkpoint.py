@@ -90,20 +90,13 @@ def save_checkpoint(
     return directory
 
 
-def load_checkpoint(
-    directory: str | Path,
-    *,
-    retriever: Retriever | None = None,
-    kind: str | None = None,
-    allow_kind_change: bool = False,
-) -> RagModel:
+def load_checkpoint(directory: str | Path, *, retriever: Retriever | None = None, kind: str | None = None) -> RagModel:
     """The model of a checkpoint, in eval mode on the CPU.
 
     Args:
         retriever: over any index of the encoder that the model was trained with; another index than the recorded one is
             a hot swap, which is logged.
         kind: the kind that the caller needs; None takes the recorded one.
-        allow_kind_change: load the same weights as `kind` although they were trained as another.
 
     Raises:
         CheckpointError: no checkpoint, a half or a key missing or surplus, or another kind.
@@ -111,10 +104,9 @@ def load_checkpoint(
     """
     directory = Path(directory)
     record = read_record(directory)
-    if kind is not None and kind != record["kind"] and not allow_kind_change:
+    if kind not in (None, record["kind"]):
         raise CheckpointError(
-            f"{directory} must be a {kind} checkpoint, got {record['kind']}. Load it as {record['kind']}, "
-            "or pass allow_kind_change=True to read the same weights with the other likelihood."
+            f"{directory} must be a {kind} checkpoint, got {record['kind']}. Load it as {record['kind']}."
         )
     if retriever is not None and record["index"]:
         require_same_encoder(retriever, record["index"], directory)
@@ -124,7 +116,7 @@ def load_checkpoint(
     if "query_encoder" in record["parts"]:
         parts["query_encoder"] = _open(QueryEncoder, directory, "query_encoder", record)
     model = RagModel(
-        kind=kind or record["kind"],
+        kind=record["kind"],
         retriever=retriever,
         n_docs=record["n_docs"],
         max_target_length=record["max_target_length"],
@@ -224,7 +216,7 @@ def _without_bars() -> Iterator[None]:
 
 
 def _encoder_fingerprint(retriever: Retriever) -> str | None:
-    """Of the passage encoder; None for a retriever without one (BM25)."""
+    """Of the passage encoder; "" of BM25, None for a retriever without an index."""
     return getattr(getattr(retriever, "manifest", None), "encoder_fingerprint", None)
 
 
@@ -239,13 +231,19 @@ def require_same_encoder(retriever: Retriever, index: Mapping[str, Any], directo
         own = directory / "passage_encoder"  # there where it was trained too (live refresh)
         command = f"python scripts/build_index.py retriever.passage_encoder={own} data.passages=... index.directory=..."
         advice = f"It learned with the model: {command}" if own.is_dir() else "Build the index with that encoder."
+        advice = {None: "Give retriever=given.", "": "Give retriever=bm25 index=bm25."}.get(recorded, advice)
         raise IndexMismatchError(
-            f"retriever must be over vectors of passage encoder {recorded}, with which {directory} was trained, "
-            f"got {found}. {advice}"
+            f"retriever must be over {_searched(recorded)}, with which {directory} was trained, "
+            f"got {_searched(found)}. {advice}"
         )
     if retriever.fingerprint != index["fingerprint"]:
         old, new = index["fingerprint"][:12], retriever.fingerprint[:12]
         logger.info("index %s takes the place of %s, over which %s was trained", new, old, directory)
+
+
+def _searched(encoder: str | None) -> str:
+    """What is searched, by the fingerprint of its passage encoder."""
+    return {None: "given passages", "": "a BM25 index"}.get(encoder, f"vectors of passage encoder {encoder}")
 
 
 def _open(part_class: Any, directory: Path, part: str, record: Mapping[str, Any]) -> Any:
