@@ -6,13 +6,15 @@ name carries its writer, so that the next write to the same target removes what 
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import re
 import shutil
 import socket
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -55,19 +57,27 @@ def open_file(path: str | Path, mode: str = "w") -> Iterator[IO[Any]]:
 
 
 @contextmanager
-def directory(path: str | Path) -> Iterator[Path]:
+def directory(path: str | Path, *, carry: Callable[[Path, Path], None] | None = None) -> Iterator[Path]:
     """Yields a temporary folder that becomes `path`, replacing what was there, when the block ends without an error.
 
     A folder cannot be replaced in one system call: the old one is renamed aside, the new one renamed in, the old one
-    deleted. A reader that finds neither sees no folder, never a mixed one; `recover` puts an old one back.
+    deleted. A reader that finds neither sees no folder, never a mixed one; `recover` puts an old one back, and where a
+    reader does so in between, the new one takes its place all the same.
+
+    Args:
+        carry: is called with the old folder and the new one when the new one is in its place, for what others wrote
+            into the old one meanwhile.
 
     Raises:
         OSError: naming `path`, for instance on a full disk; what was there before is still there.
     """
     path = _followed(path)
     recover(path)
-    if path.exists() and not path.is_dir():
-        raise NotADirectoryError(f"{path} must be a folder, got a file. Name another folder.")
+    aside = _aside(path)
+    if path.exists():
+        shutil.rmtree(aside, ignore_errors=True)
+        if not path.is_dir():
+            raise NotADirectoryError(f"{path} must be a folder, got a file. Name another folder.")
     with naming(path):
         temporary = Path(tempfile.mkdtemp(prefix=_prefix(path), suffix=".tmp", dir=path.parent))
         try:
@@ -76,11 +86,10 @@ def directory(path: str | Path) -> Iterator[Path]:
                 if file.is_file():
                     _sync(file)
             os.chmod(temporary, 0o755)
-            aside = _aside(path)
-            if path.exists():
-                os.replace(path, aside)
-            os.replace(temporary, path)
+            _put(temporary, path, aside)
             _sync(path.parent)
+            if carry is not None and aside.exists():
+                carry(aside, path)
             shutil.rmtree(aside, ignore_errors=True)
         except BaseException:
             shutil.rmtree(temporary, ignore_errors=True)
@@ -88,15 +97,36 @@ def directory(path: str | Path) -> Iterator[Path]:
             raise
 
 
+def _put(temporary: Path, path: Path, aside: Path) -> None:
+    while True:
+        if path.exists():
+            os.replace(path, aside)
+        try:
+            os.replace(temporary, path)
+        except OSError as error:
+            if error.errno in (errno.ENOTEMPTY, errno.EEXIST) and not aside.exists():
+                continue  # a reader has put the old one back
+            raise
+        return
+
+
 def recover(path: str | Path) -> None:
-    """Puts back the old folder that a kill between the two renames of `directory` left aside."""
+    """Puts back the old folder that a kill between the two renames of `directory` left aside.
+
+    A writer that lives is waited for, a second at most: it is between its renames for far less.
+    """
     path = Path(os.path.realpath(path))
     aside = _aside(path)
-    if aside.exists():
-        if path.exists():
-            shutil.rmtree(aside, ignore_errors=True)
-        else:
+    last = time.monotonic() + 1
+    while aside.exists() and not path.exists():
+        if time.monotonic() < last and _is_written(path):
+            time.sleep(0.001)
+            continue
+        try:
             os.replace(aside, path)
+        except OSError:  # the writer has put the new one there, or another reader the old one
+            if not path.exists():
+                raise
 
 
 def _aside(path: Path) -> Path:
@@ -146,15 +176,26 @@ def _machine() -> str:
 
 def _remove_leftovers(path: Path) -> None:
     """Removes temporary names of `path` whose writer was of this machine and is no more; any doubt keeps them."""
+    for leftover, writer in _temporary(path):
+        if not _lives(writer):
+            if leftover.is_dir():
+                shutil.rmtree(leftover, ignore_errors=True)
+            else:
+                leftover.unlink(missing_ok=True)
+
+
+def _is_written(path: Path) -> bool:
+    return any(_lives(writer) for _, writer in _temporary(path))
+
+
+def _temporary(path: Path) -> Iterator[tuple[Path, int]]:
+    """The temporary names of `path` that are of this machine, with the process that gave them."""
     start = f".{path.name}.{_machine()}-"
-    for leftover in list(path.parent.iterdir()):
-        if leftover.name.startswith(start) and leftover.name.endswith(".tmp"):
-            writer = leftover.name.removeprefix(start).split(".")[0]
-            if writer.isdecimal() and not _lives(int(writer)):
-                if leftover.is_dir():
-                    shutil.rmtree(leftover, ignore_errors=True)
-                else:
-                    leftover.unlink(missing_ok=True)
+    for found in list(path.parent.iterdir()):
+        if found.name.startswith(start) and found.name.endswith(".tmp"):
+            writer = found.name.removeprefix(start).split(".")[0]
+            if writer.isdecimal():
+                yield found, int(writer)
 
 
 def _lives(process: int) -> bool:

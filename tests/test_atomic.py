@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import textwrap
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -161,6 +162,37 @@ def test_a_kill_around_the_renames_leaves_one_whole_folder(tmp_path: Path, nth: 
     with atomic.directory(tmp_path / "a") as folder:
         (folder / "x").write_text("next")
     assert names(tmp_path) == ["a"] and (tmp_path / "a" / "x").read_text() == "next"
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_reader_between_the_two_renames_harms_no_writer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, waits: bool
+) -> None:
+    """It waits for the new folder; if it puts the old one back all the same, the new one still comes."""
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "x").write_text("old")
+    replace, seen = os.replace, []
+    if not waits:
+        monkeypatch.setattr(atomic, "_is_written", lambda _: False)
+
+    def read() -> None:
+        atomic.recover(tmp_path / "a")
+        seen.append((tmp_path / "a" / "x").read_text())
+
+    reader = threading.Thread(target=read)
+
+    def in_between(old: Path, new: Path) -> None:
+        replace(old, new)
+        if new.name == ".a.replaced" and reader.ident is None:
+            reader.start()
+            reader.join(0.1 if waits else None)
+
+    monkeypatch.setattr(os, "replace", in_between)
+    with atomic.directory(tmp_path / "a") as folder:
+        (folder / "x").write_text("new")
+    reader.join()
+    assert seen == ["new" if waits else "old"]
+    assert (tmp_path / "a" / "x").read_text() == "new" and names(tmp_path) == ["a"]
 
 
 def leftover(path: Path, machine: str, process: object) -> Path:
