@@ -88,7 +88,8 @@ def build_index(
         IndexMismatchError: `encoding.vectors_from` is of another encoder or storage.
         OSError: the disk is full; an older index is still there.
     """
-    directory, processes = Path(directory), encoding.processes
+    directory = Path(os.path.realpath(directory))  # what lies beside it is then on its disk
+    processes = encoding.processes
     dtype_of(encoding.storage)
     kind, settled = settle(kind, parameters, count=len(passages), dimension=passage_encoder.embedding_size)
     manifests.require_replaceable(directory)

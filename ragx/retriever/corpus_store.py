@@ -6,6 +6,7 @@ memory of one. So the main process writes the text to a folder of its own, which
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -23,7 +24,7 @@ def on_disk(passages: Iterable[Passage], directory: str | Path, *, processes: Pr
     Raises:
         DataError: as `PassageStore.build`.
     """
-    directory = Path(directory)
+    directory = Path(os.path.realpath(directory))  # what lies beside it is then on its disk
     place = directory.parent / f".{directory.name}.passages"
     main = processes.process_index == 0
     try:

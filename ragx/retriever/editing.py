@@ -74,7 +74,7 @@ def extend_index(
         DataError: a passage whose identity the index has.
         IndexMismatchError: no index there, or one of another encoder.
     """
-    directory = Path(directory)
+    directory = Path(os.path.realpath(directory))  # what lies beside it is then on its disk
     manifest = Manifest.read(directory)
     dense = manifest.metric == manifests.INNER_PRODUCT
     if dense:

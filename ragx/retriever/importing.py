@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import os
 import shutil
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -70,7 +71,7 @@ def import_index(
         ShapeError: a vector that is not finite.
         ConfigError: as `build_index`.
     """
-    directory = Path(directory)
+    directory = Path(os.path.realpath(directory))  # what lies beside it is then on its disk
     require_replaceable(directory)
     work, texts = (directory.parent / f".{directory.name}.{name}" for name in ("encoding", "passages"))
     try:

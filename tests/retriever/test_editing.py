@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -14,9 +14,12 @@ from ragx.errors import ConfigError, DataError, IndexMismatchError
 from ragx.records import Passage, PassageKey
 from ragx.retriever import editing
 from ragx.retriever.bm25 import BM25Retriever
+from ragx.retriever.corpus_encoding import Alone
+from ragx.retriever.corpus_store import on_disk
 from ragx.retriever.dense import DenseRetriever
 from ragx.retriever.editing import delete_passages, extend_index
 from ragx.retriever.edition import Edition
+from ragx.retriever.importing import Vectors, import_index
 from ragx.retriever.kinds import KINDS
 from ragx.retriever.passage_encoder import PassageEncoder
 from ragx.retriever.tower import Tower
@@ -104,6 +107,40 @@ def test_a_deletion_made_while_it_is_built_is_kept(
     assert sources(folder) == ["wiki:1", "x", "wiki:3", "-1", "ü b", "new"]
 
 
+def test_what_is_built_behind_a_link_lies_on_its_disk(
+    build: Callable[..., Path],
+    passages: list[Passage],
+    encoder: PassageEncoder,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """FAULTS D3: nothing is made beside the link, whose disk may be another and small."""
+    (tmp_path / "link").symlink_to(tmp_path / "big" / "index")
+    (tmp_path / "big").mkdir()
+    seen: set[str] = set()
+    right = Tower.tokenize
+
+    def noted(*arguments: object) -> object:
+        seen.update(str(entry.relative_to(tmp_path)) for entry in tmp_path.glob("*"))
+        seen.update(str(entry.relative_to(tmp_path)) for entry in (tmp_path / "big").glob(".*"))
+        return right(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Tower, "tokenize", noted)
+    with on_disk(passages, tmp_path / "link", processes=Alone()) as corpus:
+        build(corpus, "link")  # type: ignore[arg-type]
+    extend_index(tmp_path / "link", added=[Passage("new", "1", "0", "", "Lima")], passage_encoder=encoder)
+    vectors = Vectors("v", None, np.eye(6, 16, dtype=np.float32))
+
+    def parts() -> Iterator[Vectors]:
+        assert {entry.name for entry in tmp_path.iterdir()} == {"big", "link"}
+        yield vectors
+
+    import_index(passages, parts(), directory=tmp_path / "link", edition="1", passage_encoder=None)
+    assert {name for name in seen if "/" not in name} == {"big", "link"}
+    assert {"big/.index.encoding", "big/.index.passages"} <= seen
+    assert (tmp_path / "link").is_symlink() and [entry.name for entry in (tmp_path / "big").iterdir()] == ["index"]
+
+
 def test_what_cannot_be_leaves_the_index_as_it_is(
     build: Callable[..., Path],
     passages: list[Passage],
@@ -127,8 +164,6 @@ def test_what_cannot_be_leaves_the_index_as_it_is(
 def test_an_index_imported_without_its_encoder_deletes_and_does_not_grow(
     build: Callable[..., Path], passages: list[Passage], encoder: PassageEncoder, tmp_path: Path
 ) -> None:
-    from ragx.retriever.importing import Vectors, import_index
-
     vectors = Vectors("v", None, np.eye(6, 16, dtype=np.float32))
     import_index(passages, [vectors], directory=tmp_path / "foreign", edition="1", passage_encoder=None)
     assert delete_passages(tmp_path / "foreign", ["x"]) == 1
