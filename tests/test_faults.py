@@ -66,7 +66,7 @@ GENERATION: dict[str, Proof] = {
     "B8": ("each text meets its own tokenizer", "generator/test_inputs.py::test_ids_of_another_tokenizer_do_not_decode",
            "test_letter_by_letter.py::test_question_and_passage_reach_the_generator_as_they_were_written"),
     "B9": ("a checkpoint is loaded as what it is",
-           "training/test_checkpoint.py::test_another_kind_is_refused_unless_allowed",
+           "training/test_checkpoint.py::test_another_kind_is_refused",
            "parity/test_rag_checkpoint.py::test_a_checkpoint_of_one_kind_is_not_loaded_as_the_other"),
     "B10": ("missing weights are an error", "generator/test_seq2seq.py::test_missing_and_surplus_weights_are_errors",
             "parity/test_rag_checkpoint.py::test_a_missing_key_is_named"),
