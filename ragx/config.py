@@ -215,7 +215,8 @@ def _ignored_options() -> Iterator[str]:
     """What the command line sets and a checkpoint brings along; a config file may hold it for when there is none."""
     for given in HydraConfig.get().overrides.task if HydraConfig.initialized() else ():
         key = given.partition("=")[0].lstrip("+~")
-        if key.startswith("generator.") or key in ("retriever.query_encoder", "retriever.max_query_length"):
+        # The group `retriever` stays: the index is compared with its passage encoder.
+        if key.partition(".")[0] == "generator" or key in ("retriever.query_encoder", "retriever.max_query_length"):
             problem = f"{key} must be left out with model.checkpoint, which has its own, got {given}"
             yield f"{problem}. Leave one of them out."
 

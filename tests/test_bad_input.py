@@ -179,7 +179,7 @@ def test_options_that_a_checkpoint_brings_along_are_refused_together(
     """On the command line alone, and where there is a checkpoint; the config would record what is not in force."""
     own = ["retriever.query_encoder=mine", "retriever.max_query_length=8"]
     if script != "hot_swap":
-        own += ["generator.checkpoint=mine", "++generator.template='{text} // {query}'"]
+        own += ["generator=bart_large", "generator.checkpoint=mine", "++generator.template='{text} // {query}'"]
     allowed = ["retriever=dpr_nq", "retriever.passage_encoder=mine"]
     assert run_script(script, "model.checkpoint=nowhere", *allowed, *own, folder=tmp_path) == 2
     assert capsys.readouterr().err.splitlines() == [
