@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -40,8 +41,17 @@ def add(directory: str | Path, keys: Iterable[PassageKey]) -> None:
     """Notes a deletion, whole or not at all."""
     content = json.dumps(sorted(set(keys)), ensure_ascii=False)
     name = hashlib.sha256(content.encode("utf-8")).hexdigest()[:32]
-    with atomic.open_file(Path(directory) / DELETED_FOLDER / f"{name}.json") as handle:
-        handle.write(content)
+    folder = Path(directory) / DELETED_FOLDER
+    for again in (True, False):
+        try:
+            folder.mkdir(exist_ok=True)  # never the index folder itself, which may be on its way to its place
+            with atomic.open_file(folder / f"{name}.json") as handle:
+                handle.write(content)
+            return
+        except FileNotFoundError:  # an edit has put another index there
+            if not again:
+                raise
+            time.sleep(0.1)
 
 
 def fingerprint(of_manifest: str, keys: Iterable[PassageKey]) -> str:

@@ -1,12 +1,12 @@
 """A built index changed by passage: deletions at once, additions and new versions without encoding the rest.
 
-    delete     the passages are hidden from the next search on, in whatever process; nothing is built (`deletions`)
+    delete     the passages are hidden where the index is opened next; nothing is built (`deletions`)
     replace    all passages of a source give way to new ones, such as those of its next version
     add        new passages behind the others
 
 The two latter build the index anew beside the old one, of the vectors that are there and those of new text, and put it
-in its place in one move. One decision: what is to go is hidden before anything is built, so it is gone at once
-whatever happens to the build; and a deletion that another process makes meanwhile is carried over.
+in its place in one move; until then the old one answers, with what is to be replaced. One edit runs at a time, but
+deletions never wait: one that another process makes meanwhile is carried over.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from ragx.retriever.bm25 import BM25Retriever
 from ragx.retriever.building import Encoding, build_index
 from ragx.retriever.corpus_encoding import Alone
 from ragx.retriever.corpus_store import on_disk
+from ragx.retriever.edit_lock import edited_alone
 from ragx.retriever.edition import PASSAGES_FOLDER
 from ragx.retriever.manifest import Manifest
 from ragx.retriever.passage_encoder import PassageEncoder
@@ -70,11 +71,23 @@ def extend_index(
         passage_encoder: that the index was built with; BM25 needs none.
 
     Raises:
-        ConfigError: an index of vectors without an encoder to go on with.
+        ConfigError: an index of vectors without an encoder to go on with, or another edit of it is under way.
         DataError: a passage whose identity the index has.
         IndexMismatchError: no index there, or one of another encoder.
     """
     directory = Path(os.path.realpath(directory))  # what lies beside it is then on its disk
+    with edited_alone(directory):
+        return _extended(directory, added, replaced, edition=edition, passage_encoder=passage_encoder)
+
+
+def _extended(
+    directory: Path,
+    added: Sequence[Passage],
+    replaced: Sequence[Passage],
+    *,
+    edition: str | None,
+    passage_encoder: PassageEncoder | None,
+) -> Manifest:
     manifest = Manifest.read(directory)
     dense = manifest.metric == manifests.INNER_PRODUCT
     if dense:
@@ -101,12 +114,16 @@ def extend_index(
                 reuse=True,
                 **manifest.parameters,
             )
-    with atomic.directory(directory) as folder:
+
+    def carry(old: Path, new: Path) -> None:
+        late = deletions.read(old) - known
+        if late:
+            deletions.add(new, late)
+
+    with atomic.directory(directory, carry=carry) as folder:
         folder.rmdir()  # one move or none: what a stop leaves beside is a whole index, which is used again
         os.replace(beside, folder)
-        late = deletions.read(directory) - known
-        if late:
-            deletions.add(folder, late)
+        carry(directory, folder)  # and again when the new one is in its place
     return Manifest.read(directory)
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from ragx import atomic
 from ragx.errors import ConfigError, DataError, IndexMismatchError
 from ragx.records import Passage, PassageKey
 from ragx.retriever import editing
@@ -105,6 +106,39 @@ def test_a_deletion_made_while_it_is_built_is_kept(
     monkeypatch.setattr(editing, "build_index", meanwhile)
     extend_index(folder, added=[Passage("new", "1", "0", "", "Lima")], passage_encoder=encoder)
     assert sources(folder) == ["wiki:1", "x", "wiki:3", "-1", "ü b", "new"]
+
+
+def test_a_deletion_made_while_it_is_put_in_its_place_is_kept(
+    build: Callable[..., Path], passages: list[Passage], encoder: PassageEncoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At every flush to disk that comes before the renames one more is deleted."""
+    folder, sync = build(passages), atomic._sync
+    left = [passage.source for passage in passages[:3]]
+
+    def meanwhile(path: Path) -> None:
+        if path.name in ("manifest.json", "embeddings.npy") and ".edited" not in str(path) and left:
+            delete_passages(folder, [left.pop()])
+        sync(path)
+
+    monkeypatch.setattr(atomic, "_sync", meanwhile)
+    extend_index(folder, added=[Passage("new", "1", "0", "", "Lima")], passage_encoder=encoder)
+    assert left == ["wiki:1"] and sources(folder) == ["wiki:1", "wiki:3", "-1", "ü b", "new"]
+
+
+def test_a_second_edit_is_refused_and_the_first_goes_on(
+    build: Callable[..., Path], passages: list[Passage], encoder: PassageEncoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, build_index = build(passages), editing.build_index
+
+    def meanwhile(*arguments: object, **options: object) -> object:
+        with pytest.raises(ConfigError, match="index.directory must be edited by one process at a time, got a second"):
+            extend_index(folder, added=[Passage("other", "1", "0", "", "Paris")], passage_encoder=encoder)
+        return build_index(*arguments, **options)  # type: ignore[arg-type, call-overload]
+
+    monkeypatch.setattr(editing, "build_index", meanwhile)
+    extend_index(folder, added=[Passage("new", "1", "0", "", "Lima")], passage_encoder=encoder)
+    assert sources(folder)[-2:] == ["ü b", "new"]
+    assert [entry.name for entry in folder.parent.iterdir()] == ["index"]
 
 
 def test_what_is_built_behind_a_link_lies_on_its_disk(
