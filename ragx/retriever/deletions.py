@@ -29,12 +29,19 @@ def read(directory: str | Path) -> frozenset[PassageKey]:
     found: set[PassageKey] = set()
     for file in sorted((Path(directory) / DELETED_FOLDER).glob("*.json")):
         try:
-            found |= {PassageKey(*key) for key in json.loads(file.read_text(encoding="utf-8"))}
-        except (ValueError, TypeError) as error:
+            rows = json.loads(file.read_text(encoding="utf-8"))
+            if not isinstance(rows, list) or not all(map(_is_key, rows)):
+                raise ValueError("something else")
+        except ValueError as error:
             raise IndexMismatchError(
                 f"{file} must be a list of [source, version, chunk], got: {error}. {rebuild(directory)}"
             ) from error
+        found |= {PassageKey(*row) for row in rows}
     return frozenset(found)
+
+
+def _is_key(row: object) -> bool:
+    return isinstance(row, list) and len(row) == 3 and all(isinstance(part, str) for part in row)
 
 
 def add(directory: str | Path, keys: Iterable[PassageKey]) -> None:

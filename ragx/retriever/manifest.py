@@ -27,6 +27,12 @@ BM25 = "bm25"
 # Hashing reads everything; beyond this many bytes opening checks sizes alone unless asked for more.
 HASH_LIMIT_BYTES = 512 * 1024 * 1024
 _LIBRARIES = ("faiss-cpu", "torch", "transformers", "datasets", "numpy", "bm25s")
+_NAMES = {str: "text", int: "a whole number", dict: "a mapping"}
+_TYPES = {
+    **dict.fromkeys(("edition", "encoder_fingerprint", "passages_fingerprint", "kind", "metric", "storage"), str),
+    **dict.fromkeys(("dimension", "count"), int),
+    **dict.fromkeys(("parameters", "recall", "encoder", "files", "versions"), dict),
+}
 _logger = logging.getLogger(__name__)
 
 
@@ -101,6 +107,17 @@ class Manifest:
             raise IndexMismatchError(
                 f"{file} must have format {FORMAT} and the fields {sorted(expected)}, got {found}. {rebuild(directory)}"
             )
+        for name, kind in _TYPES.items():
+            if not isinstance(row[name], kind) or isinstance(row[name], bool):
+                raise IndexMismatchError(
+                    f"{file}: {name} must be {_NAMES[kind]}, got {json.dumps(row[name])}. {rebuild(directory)}"
+                )
+        for name, noted in row["files"].items():
+            if not isinstance(noted, dict) or not isinstance(noted.get("bytes"), int) or "sha256" not in noted:
+                raise IndexMismatchError(
+                    f"{file}: files must hold sha256 and bytes, got {json.dumps(noted)} for {name}. "
+                    f"{rebuild(directory)}"
+                )
         return cls(**row)
 
     def require(self, name: str, asked: object, directory: str | Path) -> None:

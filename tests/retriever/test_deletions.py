@@ -12,6 +12,7 @@ import torch
 
 from ragx.errors import ConfigError, DataError, IndexMismatchError
 from ragx.records import Passage, PassageKey
+from ragx.retriever import deletions
 from ragx.retriever.dense import DenseRetriever
 from ragx.retriever.edition import Edition
 from ragx.retriever.kinds import KINDS
@@ -52,6 +53,16 @@ def test_a_deletion_that_cannot_be_read_closes_the_index(build: Callable[..., Pa
     file.write_text(file.read_text()[:-5])
     with pytest.raises(IndexMismatchError, match=r"must be a list of \[source, version, chunk\]"):
         DenseRetriever.open(folder)
+
+
+@pytest.mark.parametrize("content", ["[[1, 2, 3]]", '["abc"]', "{}", '[["s1", "1", 0]]', '[["s1", "1"]]', "null", "{"])
+def test_what_is_no_list_of_keys_is_refused(tmp_path: Path, content: str) -> None:
+    (tmp_path / "deleted").mkdir()
+    (tmp_path / "deleted" / "a.json").write_text(content)
+    with pytest.raises(
+        IndexMismatchError, match=r"a.json must be a list of \[source, version, chunk\], got: .*Build it"
+    ):
+        deletions.read(tmp_path)
 
 
 def test_only_new_text_is_encoded(

@@ -102,3 +102,21 @@ def test_what_is_no_manifest_is_refused(folder: Path, tmp_path: Path) -> None:
     file.write_text("{")
     with pytest.raises(IndexMismatchError, match="must be JSON"):
         Manifest.read(folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("files", None, "files must be a mapping, got null"),
+        ("count", "6", 'count must be a whole number, got "6"'),
+        ("count", True, "count must be a whole number, got true"),
+        ("edition", 2016, "edition must be text, got 2016"),
+        ("files", {"a": {"bytes": "6", "sha256": ""}}, r"files must hold sha256 and bytes, got {.*} for a"),
+        ("files", {"a": 6}, "files must hold sha256 and bytes, got 6 for a"),
+    ],
+)
+def test_fields_of_another_type_are_refused(folder: Path, name: str, value: object, message: str) -> None:
+    file = folder / "manifest.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), name: value}))
+    with pytest.raises(IndexMismatchError, match=f"manifest.json: {message}.*Build it: "):
+        Manifest.read(folder)
