@@ -96,7 +96,8 @@ class Edition:
                 path=self.directory,
             )
         deletions.add(self.directory, gone)
-        deleted = self.deleted | gone
+        # With what other processes deleted since it was opened: the state is that of the folder.
+        deleted = self.deleted | gone | deletions.read(self.directory)
         return Edition(self.directory, self.manifest, self.passages, self.index, deleted)
 
     def remaining(self) -> Sequence[Passage]:
