@@ -100,6 +100,7 @@ class BM25Retriever(FilteredRetriever):
         """
         settled = resolve_parameters(parameters)
         manifests.require_replaceable(directory)
+        deletions.warn_of(directory, kept=False)
         with atomic.directory(directory) as folder:
             store = PassageStore.build(passages, folder / PASSAGES_FOLDER)
             scorer = bm25s.BM25(**settled)

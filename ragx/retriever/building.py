@@ -23,8 +23,8 @@ import numpy as np
 from ragx import atomic
 from ragx.errors import IndexMismatchError
 from ragx.records import Passage
+from ragx.retriever import deletions, recall
 from ragx.retriever import manifest as manifests
-from ragx.retriever import recall
 from ragx.retriever.corpus_encoding import DESCRIPTION, Alone, Processes, encode_corpus, reserve
 from ragx.retriever.edition import EMBEDDINGS_FILE, INDEX_FILE, PASSAGES_FOLDER, Edition
 from ragx.retriever.embeddings import BLOCK, Embeddings
@@ -102,12 +102,14 @@ def build_index(
         if found is not None:
             if processes.process_index == 0 and _is_of(work, directory):
                 _discard(work)
+            deletions.warn_of(directory, kept=True)
             _logger.info("reusing the index in %s: edition %s, %d passages", directory, found.edition, found.count)
             return found
     if processes.process_index:
         vectors.of(passages)
         processes.wait_for_everyone()
         return Manifest.read(directory)
+    deletions.warn_of(directory, kept=False)
     with atomic.directory(directory) as folder:
         _detach(work / EMBEDDINGS_FILE)
         store = PassageStore.build(passages, folder / PASSAGES_FOLDER)

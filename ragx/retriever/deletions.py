@@ -3,13 +3,15 @@
     each file holds the keys of one deletion        what is deleted is the union of all files
 
 One decision: a deletion adds a file and changes none, so that two processes may delete at a time and neither undoes
-the other, and a stop in between leaves a deletion whole or not begun. The next build leaves the passages out for good.
+the other, and a stop in between leaves a deletion whole or not begun. Deletions belong to the built index: an edit
+leaves the passages out for good, while a build from passages that still hold them brings them back, and says so.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -18,6 +20,8 @@ from ragx import atomic
 from ragx.errors import IndexMismatchError
 from ragx.records import PassageKey
 from ragx.retriever.manifest import DELETED_FOLDER, rebuild
+
+_logger = logging.getLogger(__name__)
 
 
 def read(directory: str | Path) -> frozenset[PassageKey]:
@@ -59,6 +63,26 @@ def add(directory: str | Path, keys: Iterable[PassageKey]) -> None:
             if not again:
                 raise
             time.sleep(0.1)
+
+
+def warn_of(directory: str | Path, *, kept: bool) -> None:
+    """Logs how many deletions a build in `directory` keeps, where it uses the index again, or drops.
+
+    One that cannot be read is dropped like the others: a build is what its message asks for.
+    """
+    try:
+        count = len(read(directory))
+    except IndexMismatchError as error:
+        _logger.warning("%s", error)
+        return
+    if count and kept:
+        _logger.warning("%d passages stay deleted from the index in %s, which is used again", count, directory)
+    elif count:
+        _logger.warning(
+            "%d deletions from the index in %s end with it: passages that the new one is given are there again",
+            count,
+            directory,
+        )
 
 
 def fingerprint(of_manifest: str, keys: Iterable[PassageKey]) -> str:

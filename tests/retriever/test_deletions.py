@@ -13,6 +13,7 @@ import torch
 from ragx.errors import ConfigError, DataError, IndexMismatchError
 from ragx.records import Passage, PassageKey
 from ragx.retriever import deletions
+from ragx.retriever.bm25 import BM25Retriever
 from ragx.retriever.dense import DenseRetriever
 from ragx.retriever.edition import Edition
 from ragx.retriever.kinds import KINDS
@@ -32,10 +33,12 @@ def test_a_deleted_passage_is_gone_at_once(build: Callable[..., Path], passages:
     first = retriever.retrieve(["a"], 6, **ASK).passages[0]  # type: ignore[arg-type]
     retriever.delete([first[0].key])
     assert retriever.retrieve(["a"], 6, **ASK).passages[0] == first[1:] and len(retriever) == 5  # type: ignore[arg-type]
-    other.delete([first[2].key])  # knows nothing of the other deletion, and does not undo it
+    other.delete([first[2].key])  # was opened before the other deletion, and does not undo it
+    assert len(other) == 4  # but takes it over
     again = DenseRetriever.open(folder)
     assert again.retrieve(["a"], 6, **ASK).passages[0] == [first[1], *first[3:]] and len(again) == 4  # type: ignore[arg-type]
-    assert len({before, retriever.fingerprint, other.fingerprint, again.fingerprint}) == 4
+    assert other.fingerprint == again.fingerprint  # both are the folder as it is
+    assert len({before, retriever.fingerprint, again.fingerprint}) == 3
     assert again.manifest.fingerprint == before  # nothing that was built has changed
     with pytest.raises(DataError, match=r"keys must be of passages of edition 2016-12, got \('x', '2018-12', '0'\)"):
         again.delete([first[1].key, PassageKey("x", "2018-12", "0")])
@@ -53,6 +56,24 @@ def test_a_deletion_that_cannot_be_read_closes_the_index(build: Callable[..., Pa
     file.write_text(file.read_text()[:-5])
     with pytest.raises(IndexMismatchError, match=r"must be a list of \[source, version, chunk\]"):
         DenseRetriever.open(folder)
+
+
+def test_a_build_tells_what_becomes_of_deletions(
+    build: Callable[..., Path], passages: list[Passage], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = build(passages)
+    BM25Retriever.build(passages, tmp_path / "words", edition="1")
+    assert not [record for record in caplog.records if record.levelname == "WARNING"]
+    for place in (folder, tmp_path / "words"):
+        deletions.add(place, [passages[0].key])
+    build(passages, reuse=True)
+    assert "1 passages stay deleted from the index in" in caplog.text and len(DenseRetriever.open(folder)) == 5
+    caplog.clear()
+    build(passages)
+    assert "1 deletions from the index in" in caplog.text and len(DenseRetriever.open(folder)) == 6
+    caplog.clear()
+    BM25Retriever.build(passages, tmp_path / "words", edition="1")
+    assert "1 deletions from the index in" in caplog.text and len(BM25Retriever.open(tmp_path / "words")) == 6
 
 
 @pytest.mark.parametrize("content", ["[[1, 2, 3]]", '["abc"]', "{}", '[["s1", "1", 0]]', '[["s1", "1"]]', "null", "{"])
