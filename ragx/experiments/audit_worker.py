@@ -123,9 +123,8 @@ class Auditor:
             RagxError: it is none of the questions that gold is about.
         """
         trace = self.parse(row_of(raw, path=self.path, line=line))
-        if self.golds:
-            check_pair(trace, self.golds)
         gold = self.golds.get(trace.qid)
+        check_pair(trace, gold)
         answer = answer_scores(trace, gold, self.store)
         correct = is_correct(trace, gold, answer)
         support = Support(trace, gold, self.store, judge=self.judge, correct=correct, cache=self.cache)

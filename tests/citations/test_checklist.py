@@ -103,7 +103,7 @@ RECORDS: dict[str, Proof] = {
     "DS8": ("a trace with digests and versions", f"{A}the_digest_of_the_run_counts_too",
             f"{TF}a_trace_comes_back_as_it_was"),
     "DS9": ("groups are sets of keys", f"{GO}a_line", f"{GO}groups_of_the_question"),
-    "DS10": ("the frozen table of support", f"{GO}a_line", f"{GO}labels_for_a_judge"),
+    "DS10": ("the frozen table of support", f"{GO}a_line"),
     "DS11": ("a bad case names layer and versions", f"{RU}the_folder_of_an_audit"),
 }  # fmt: skip
 
