@@ -178,6 +178,7 @@ class EvaluateRetrieval:
     index: IndexConfig = MISSING
     data: DataConfig = MISSING
     success_at: list[int] = all_at_least(1)  # noqa: RUF009
+    index_recall: int = at_least(0)
     seed: int = at_least(0)
     output: str | None = output()
 

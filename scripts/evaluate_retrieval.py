@@ -31,6 +31,7 @@ def main(raw: DictConfig) -> None:
         query_encoder=encoder,
         ks=cfg.success_at,
         filtered_by=cfg.retriever.filter.by_question,
+        index_recall=cfg.index_recall,
         seed=cfg.seed,
     )
     output = Path(cfg.output or config.output_directory() / "metrics.json")

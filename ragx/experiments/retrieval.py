@@ -27,7 +27,7 @@ from ragx.retriever.dense import DenseRetriever
 from ragx.retriever.given import GivenRetriever
 from ragx.retriever.kinds import EXACT
 from ragx.retriever.query_encoder import QueryEncoder
-from ragx.retriever.recall import K
+from ragx.retriever.recall import QUERIES, K
 from ragx.retriever.reranker import RerankedRetriever
 
 Scores = dict[str, dict[str, float | None]]
@@ -41,6 +41,7 @@ def evaluate_retrieval(
     ks: Sequence[int] = (1, 5, 20),
     batch_size: int = 64,
     filtered_by: Sequence[str] = (),
+    index_recall: int = QUERIES,
     seed: int = 0,
 ) -> dict[str, Any]:
     """The metrics of `retriever`, each with its 95% bootstrap interval over questions.
@@ -50,6 +51,8 @@ def evaluate_retrieval(
         query_encoder: q(x), where the retriever searches by vectors.
         ks: of success@k and recall@k; the largest is how many passages are retrieved.
         filtered_by: what each question's own row restricts, see `ragx.filters`.
+        index_recall: of how many questions, the first ones, the exact ten are searched too; over a large index that
+            takes seconds each.
         seed: of the bootstrap.
 
     Raises:
@@ -60,7 +63,14 @@ def evaluate_retrieval(
         raise RagxError(f"examples must name gold passages, got none in {len(examples)}. Add `gold` to the questions")
     _require_enough(retriever, max(ks))
     filters = question_filters(examples, filtered_by)
-    search = partial(_scores, examples=examples, query_encoder=query_encoder, ks=ks, batch_size=batch_size)
+    search = partial(
+        _scores,
+        examples=examples,
+        query_encoder=query_encoder,
+        ks=ks,
+        batch_size=batch_size,
+        index_recall=index_recall,
+    )
     after = search(retriever, filters=filters)
     found = {**_table(after, seed=seed), "n_docs": max(ks), "index": retriever.fingerprint}
     if isinstance(retriever, RerankedRetriever):
@@ -78,6 +88,7 @@ def _scores(
     query_encoder: QueryEncoder | None,
     ks: Sequence[int],
     batch_size: int,
+    index_recall: int,
 ) -> Scores:
     """By question id, the score of each metric."""
     rankings: dict[str, Ranking] = {}
@@ -90,9 +101,10 @@ def _scores(
         if query_encoder is not None:
             with torch.inference_mode():
                 embeds = query_encoder.embed(queries)
-            if isinstance(retriever, DenseRetriever) and retriever.manifest.kind not in EXACT:
-                shares = retriever.index_recall(embeds.float().cpu().numpy())
-                index_recalls |= zip((example.id for example in batch), shares.tolist(), strict=True)
+            some = batch[: max(0, index_recall - start)]
+            if some and isinstance(retriever, DenseRetriever) and retriever.manifest.kind not in EXACT:
+                shares = retriever.index_recall(embeds[: len(some)].float().cpu().numpy())
+                index_recalls |= zip((example.id for example in some), shares.tolist(), strict=True)
         for only, places in by_filter(filters[start : start + batch_size]).items():
             asked = {} if embeds is None else {"query_embeds": embeds[torch.tensor(places)]}
             found = retrieve_by_question(retriever, [queries[p] for p in places], max(ks), filters=only, **asked)
@@ -101,8 +113,9 @@ def _scores(
                 versions |= {passage.key.version for passage in row}
     _require_one_version(examples, versions)
     scores = rank_scores(rankings, ks)
-    for key, share in index_recalls.items():
-        scores[key][f"index_recall_at.{K}"] = share
+    if index_recalls:
+        for key, found_at in scores.items():
+            found_at[f"index_recall_at.{K}"] = index_recalls.get(key)
     return scores
 
 

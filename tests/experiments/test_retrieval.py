@@ -107,6 +107,11 @@ def test_what_an_approximate_index_finds_is_measured_on_the_questions(encoder_fo
     shares = [(row >= least - 1e-5).mean() for row, least in zip(asked.doc_scores, tenth, strict=True)]
     assert found["index_recall_at"]["10"]["value"] == pytest.approx(np.mean(shares)) and 0 < np.mean(shares) < 1
     assert found["index_recall_at"]["10"]["n"] == 6
+    of_five = evaluate_retrieval(retriever, examples, query_encoder=encoder, ks=(1, 12), batch_size=4, index_recall=5)
+    some = of_five["index_recall_at"]["10"]
+    assert (some["value"], some["n"], some["n_null"]) == (pytest.approx(np.mean(shares[:5])), 5, 1)
+    none = evaluate_retrieval(retriever, examples, query_encoder=encoder, ks=(1, 12), index_recall=0)
+    assert "index_recall_at" not in none
 
     build_index(passages, directory=tmp_path / "flat", **options)
     exact = evaluate_retrieval(DenseRetriever.open(tmp_path / "flat"), examples, query_encoder=encoder, ks=(1, 12))
